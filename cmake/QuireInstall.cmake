@@ -8,7 +8,8 @@ file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.md)
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${pages} DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/deploy/quire.service ${PROJECT_SOURCE_DIR}/deploy/quire-gpu.conf
               ${PROJECT_SOURCE_DIR}/deploy/kubernetes.yaml
-              ${PROJECT_SOURCE_DIR}/deploy/leaderworkerset.yaml ${PROJECT_SOURCE_DIR}/deploy/quire.sbatch
+              ${PROJECT_SOURCE_DIR}/deploy/leaderworkerset.yaml
+              ${PROJECT_SOURCE_DIR}/deploy/leaderworkerset-gpu.yaml ${PROJECT_SOURCE_DIR}/deploy/quire.sbatch
               ${PROJECT_SOURCE_DIR}/deploy/prometheus.yml ${PROJECT_SOURCE_DIR}/deploy/quire.rules.yml
               ${PROJECT_SOURCE_DIR}/deploy/grafana-dashboard.json
         DESTINATION ${CMAKE_INSTALL_DATADIR}/quire/deploy)

@@ -81,7 +81,7 @@ struct SpeculativeStats {
   }
 };
 
-// One stage of a pipeline, since the engine started.
+// One stage of a pipeline, since the engine started. In another process: as of a second ago.
 struct StageStats {
   int64_t num_steps = 0;
   double busy_s = 0;  // time of its first rank without that in which it waited for other stages

@@ -18,12 +18,12 @@ Io Connection::send(Frame frame, std::span<const std::byte> payload) {
   return send_locked(frame, payload, kSilence);
 }
 
-void Connection::send_unless_busy(FrameKind kind) {
+void Connection::send_unless_busy(FrameKind kind, std::span<const std::byte> payload) {
   const std::unique_lock lock(send_mutex_, std::try_to_lock);
   // Where nothing can be written, the other side is the silent one. A part of a frame would end the
   // connection.
   if (!lock || !socket_.takes_now()) return;
-  if (send_locked({.kind = kind}, {}, kSilence) != Io::kDone) socket_.shut_down();
+  if (send_locked({.kind = kind}, payload, kSilence) != Io::kDone) socket_.shut_down();
 }
 
 void Connection::try_send(FrameKind kind, std::string_view text) {

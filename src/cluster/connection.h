@@ -48,7 +48,7 @@ class Connection {
     return send(kind, std::as_bytes(std::span(text)));
   }
   // Like send(), but does nothing if another thread is sending.
-  void send_unless_busy(FrameKind kind);
+  void send_unless_busy(FrameKind kind, std::span<const std::byte> payload = {});
   // Gives up after a second: for a last word to a node that may not listen any more.
   void try_send(FrameKind kind, std::string_view text);
   // Sends bytes of any length, in parts.

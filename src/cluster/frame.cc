@@ -40,7 +40,7 @@ Frame decode_head(std::span<const std::byte, kHeadBytes> head, size_t max_payloa
     throw Error(fmt::format("A message of a group's node has {} bytes; expected at most {}.",
                             length, max_payload));
   }
-  if (kind > static_cast<uint8_t>(FrameKind::kAnswer) || is_last > 1) {
+  if (kind > static_cast<uint8_t>(FrameKind::kReport) || is_last > 1) {
     throw Error("The bytes are no message of a group's node.");
   }
   return {.kind = static_cast<FrameKind>(kind),

@@ -30,6 +30,7 @@ enum class FrameKind : uint8_t {
   kLeave,   // a sentence, to node 0: the node was told to stop, and asks it to end the group
   kOrder,   // what the other nodes have to do beside their steps
   kAnswer,  // a sentence, to node 0: why the node could not do so; empty if it did
+  kReport,  // to node 0, in the place of a ping: figures of the node
 };
 
 struct Frame {

@@ -1,12 +1,18 @@
 #include "cluster/machine_share.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bitset>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <limits>
+#include <map>
 #include <string>
 #include <vector>
+
+#include "quire/error.h"
 
 namespace quire::cluster {
 namespace {
@@ -55,6 +61,28 @@ int share_of_cores(const CpuTopology& cpus, const std::vector<CpuSet>& sets) {
   return static_cast<int>(cores + kRounding);
 }
 
+GpuId tell_gpu(NodeGroup& nodes, int from, const GpuId& mine) {
+  constexpr size_t kPart = sizeof(uint32_t);
+  GpuId told;
+  for (size_t begin = 0; begin < told.size(); begin += kPart) {
+    uint32_t part = 0;
+    std::memcpy(&part, &mine[begin], kPart);
+    part = static_cast<uint32_t>(tell(nodes, from, part));
+    std::memcpy(&told[begin], &part, kPart);
+  }
+  return told;
+}
+
+// As nvidia-smi -L writes it.
+std::string text_of(const GpuId& gpu) {
+  std::string text = "GPU";
+  for (size_t i = 0; i < gpu.size(); ++i) {
+    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", gpu[i]);
+  }
+  return text;
+}
+
 }  // namespace
 
 int64_t machine_number() {
@@ -85,6 +113,23 @@ MachineShare share_machine(NodeGroup& nodes, int64_t machine, const CpuTopology&
           .place = static_cast<int>(std::count(machines.begin(), earlier, machine)),
           .num_cores = share_of_cores(cpus, sets),
           .shares_cpus = shares};
+}
+
+void check_gpus_are_apart(NodeGroup& nodes, std::span<const GpuId> gpus) {
+  std::map<GpuId, int> taken;  // by which node
+  for (int node = 0; node < nodes.num_nodes(); ++node) {
+    for (const GpuId& mine : gpus) {
+      const GpuId gpu = tell_gpu(nodes, node, mine);
+      const auto [other, is_new] = taken.try_emplace(gpu, node);
+      if (is_new || gpu == GpuId{}) continue;
+      throw Error(
+          fmt::format("Nodes {} and {} both take {}; expected a GPU of its own for each rank: "
+                      "where nodes share "
+                      "a machine, all of them see enough GPUs for all, or each has its own by "
+                      "CUDA_VISIBLE_DEVICES.",
+                      other->second, node, text_of(gpu)));
+    }
+  }
 }
 
 }  // namespace quire::cluster

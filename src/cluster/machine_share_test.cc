@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "cluster/cluster_test_util.h"
@@ -13,6 +14,7 @@ namespace quire::cluster {
 namespace {
 
 using testing::Each;
+using testing::HasSubstr;
 using testing::IsEmpty;
 
 struct Place {
@@ -30,6 +32,28 @@ std::vector<MachineShare> shares_of(const std::vector<Place>& places) {
       });
   EXPECT_THAT(errors, Each(IsEmpty()));
   return shares;
+}
+
+// What each node says, where node i has gpus[i].
+std::vector<std::string> errors_of_gpus(const std::vector<std::vector<GpuId>>& gpus) {
+  return run_nodes(static_cast<int>(gpus.size()), [&](const std::shared_ptr<NodeGroup>& group) {
+    check_gpus_are_apart(*group, gpus[static_cast<size_t>(group->node())]);
+  });
+}
+
+TEST(GpusOfNodes, MayNotBeTakenTwice) {
+  const GpuId first{0x1a, 0x2b, 0, 0, 0xff, 0xff, 0, 0, 0, 0, 1, 2, 3, 4, 5, 0xff};
+  GpuId second = first;
+  second[15] = 0;
+  GpuId third = first;
+  third[0] = 0xff;
+  EXPECT_THAT(errors_of_gpus({{first}, {second}, {third}}), Each(IsEmpty()));
+  EXPECT_THAT(errors_of_gpus({{first, third}, {second, first}}),
+              Each(HasSubstr("Nodes 0 and 1 both take GPU-1a2b0000-ffff-0000-0000-0102030405ff; "
+                             "expected a GPU of its own for each rank")));
+  EXPECT_THAT(errors_of_gpus({{first}, {second}, {second}}),
+              Each(HasSubstr("Nodes 1 and 2 both take GPU-1a2b0000")));
+  EXPECT_THAT(errors_of_gpus({{GpuId{}}, {GpuId{}}}), Each(IsEmpty())) << "they are not known";
 }
 
 TEST(MachineShare, NodesOnAllCoresDivideThem) {

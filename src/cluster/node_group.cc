@@ -68,10 +68,13 @@ class NodeGroup::Impl {
   void fail(const std::string& sentence);
   void on_failure(std::function<void()> callback);
   std::optional<std::string> failure() const;
+  void on_report(std::function<std::vector<std::byte>()> callback);
+  std::vector<std::byte> report_of(int other) const;
   uint64_t bytes_sent() const;
 
   const int node;
   const int num_nodes;
+  const double timeout_s;
   const std::vector<int> node_of_rank;
 
  private:
@@ -81,7 +84,9 @@ class NodeGroup::Impl {
   void take_rank_message(int from, Received& received);
   void take_batch(Received& received);
   void take_leave(const std::string& sentence);
+  void take_report(int from, Received& received);
   void ping();
+  std::vector<std::byte> make_report();
   // The way to a node: its own, or that to node 0.
   Connection& way_to(int other) {
     return *connections_[node == 0 ? static_cast<size_t>(other) : 0];
@@ -109,12 +114,18 @@ class NodeGroup::Impl {
   std::recursive_mutex callback_mutex_;
   std::function<void()> callback_;
   std::function<void(const std::string&)> on_leave_;
+  std::mutex report_mutex_;
+  std::function<std::vector<std::byte>()> on_report_;
+  std::vector<std::vector<std::byte>> reports_;  // node 0: of each node
   std::vector<std::thread> readers_;
   std::thread pinger_;
 };
 
 NodeGroup::Impl::Impl(const JoinOptions& options, const std::function<void(uint16_t)>& on_port)
-    : node(options.node), num_nodes(options.num_nodes), node_of_rank(options.node_of_rank) {
+    : node(options.node),
+      num_nodes(options.num_nodes),
+      timeout_s(options.timeout_s),
+      node_of_rank(options.node_of_rank) {
   if (node == 0) {
     door_ = std::make_unique<Door>(options);
     if (on_port) on_port(door_->port());
@@ -123,6 +134,7 @@ NodeGroup::Impl::Impl(const JoinOptions& options, const std::function<void(uint1
     connections_.push_back(join_at_door(options));
   }
   for (size_t i = 0; i < connections_.size(); ++i) {
+    reports_.emplace_back();
     numbers_.push_back(std::make_unique<BlockingQueue<int64_t>>());
     answers_.push_back(std::make_unique<BlockingQueue<std::string>>());
   }
@@ -236,11 +248,39 @@ void NodeGroup::Impl::ping() {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, kPingInterval, [this] { return closing_ || failure_; })) {
     lock.unlock();
+    const std::vector<std::byte> report = make_report();
     for (const auto& connection : connections_) {
-      if (connection) connection->send_unless_busy(FrameKind::kPing);
+      if (!connection) continue;
+      connection->send_unless_busy(report.empty() ? FrameKind::kPing : FrameKind::kReport, report);
     }
     lock.lock();
   }
+}
+
+std::vector<std::byte> NodeGroup::Impl::make_report() {
+  const std::lock_guard lock(report_mutex_);
+  std::vector<std::byte> report;
+  if (on_report_) report = on_report_();
+  check(report.size() <= kMaxReport, "a node's report is short");
+  return report;
+}
+
+void NodeGroup::Impl::on_report(std::function<std::vector<std::byte>()> callback) {
+  check(node != 0, "node 0 tells nobody");
+  const std::lock_guard lock(report_mutex_);
+  on_report_ = std::move(callback);
+}
+
+std::vector<std::byte> NodeGroup::Impl::report_of(int other) const {
+  const std::lock_guard lock(mutex_);
+  return reports_.at(static_cast<size_t>(other));
+}
+
+void NodeGroup::Impl::take_report(int from, Received& received) {
+  if (node != 0) throw Error("only node 0 is told of others");
+  if (received.payload.size() > kMaxReport) throw Error("a report too long");
+  const std::lock_guard lock(mutex_);
+  reports_[static_cast<size_t>(from)] = std::move(received.payload);
 }
 
 void NodeGroup::Impl::read(int from) {
@@ -302,6 +342,9 @@ bool NodeGroup::Impl::take(int from, Received& received) {
       if (node != 0) throw Error("only node 0 is answered");
       answers_[static_cast<size_t>(from)]->push(
           received.payload.empty() ? std::string() : as_sentence(received.payload));
+      return true;
+    case FrameKind::kReport:
+      take_report(from, received);
       return true;
     default:
       throw Error("a message that has no place in a group");
@@ -448,6 +491,9 @@ int NodeGroup::node() const {
 int NodeGroup::num_nodes() const {
   return impl_->num_nodes;
 }
+double NodeGroup::timeout_s() const {
+  return impl_->timeout_s;
+}
 int64_t NodeGroup::agree_least(int64_t mine) {
   return impl_->agree_least(mine);
 }
@@ -495,6 +541,12 @@ void NodeGroup::on_failure(std::function<void()> callback) {
 }
 std::optional<std::string> NodeGroup::failure() const {
   return impl_->failure();
+}
+void NodeGroup::on_report(std::function<std::vector<std::byte>()> callback) {
+  impl_->on_report(std::move(callback));
+}
+std::vector<std::byte> NodeGroup::report_of(int other) const {
+  return impl_->report_of(other);
 }
 uint64_t NodeGroup::bytes_sent() const {
   return impl_->bytes_sent();

@@ -26,6 +26,8 @@ struct Route {
   int to = 0;
 };
 
+inline constexpr size_t kMaxReport = 4096;
+
 class NodeGroup {
  public:
   // Waits until all nodes are there. Throws Error. `on_port` is called on node 0 with the port on
@@ -39,6 +41,8 @@ class NodeGroup {
 
   int node() const;
   int num_nodes() const;
+  // JoinOptions': for all that brings the nodes together.
+  double timeout_s() const;
 
   // The least of the numbers that the nodes give. Every node must call it equally often.
   int64_t agree_least(int64_t mine);
@@ -80,6 +84,13 @@ class NodeGroup {
   void on_failure(std::function<void()> callback);
   // Why the group has failed; nothing if it has not.
   std::optional<std::string> failure() const;
+
+  // Other nodes: sets the function that makes what node 0 is told in the place of a ping, at most
+  // kMaxReport bytes, on a thread of the group that must not wait. An empty function removes the
+  // one that was set; when this returns it does not run any more.
+  void on_report(std::function<std::vector<std::byte>()> callback);
+  // Node 0: what another node has told last; empty if it has told nothing.
+  std::vector<std::byte> report_of(int other) const;
 
   uint64_t bytes_sent() const;  // by this node
 

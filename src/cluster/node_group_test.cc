@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <future>
 #include <optional>
@@ -94,6 +96,24 @@ TEST(NodeGroup, CarriesOutOrdersAndReturnsTheFirstProblem) {
     EXPECT_EQ(group->next_order(), bytes_like("second"));
     group->answer_order(group->node() == 2 ? "Node 2 cannot." : "");
     EXPECT_EQ(group->next_order(), std::nullopt) << "the group ends";
+  });
+  EXPECT_THAT(errors, Each(IsEmpty()));
+}
+
+TEST(NodeGroup, Node0HasWhatOthersHaveToldLast) {
+  const auto errors = run_nodes(3, [&](const NodeGroupPtr& group) {
+    if (group->node() != 0) {
+      std::atomic<int> count = 0;
+      group->on_report(
+          [&] { return bytes_like(std::to_string(group->node()), ++count < 2 ? 1 : 2); });
+      EXPECT_EQ(group->next_batch(), std::nullopt) << "the group ends";
+      group->on_report({});
+      return;
+    }
+    while (group->report_of(1) != bytes_like("11") || group->report_of(2) != bytes_like("22")) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_EQ(group->report_of(0), bytes_like(""));
   });
   EXPECT_THAT(errors, Each(IsEmpty()));
 }

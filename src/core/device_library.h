@@ -4,6 +4,7 @@
 // One quire works with and without a GPU: nothing outside libquire_cuda.so is linked to CUDA. The
 // classes here are implemented in *_cuda.cc files and made by the library's one function. Errors:
 // whatever CUDA says is thrown as Error. Thread safety: each class says.
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -93,6 +94,7 @@ struct DeviceInfo {
   int num_multiprocessors = 0;
   int64_t l2_bytes = 0;  // of the L2 cache
   int64_t total_bytes = 0;
+  std::array<uint8_t, 16> uuid{};  // no other GPU has it; zeros: it is not known
 };
 
 // The ranks of a group that are in this process, where others of the group are in other processes.
@@ -110,6 +112,8 @@ struct GroupPart {
   // calls it equally often. Throws Error where another process has failed. Where it is empty, the
   // ranks do not look for a way to each other's memory.
   std::function<std::vector<std::byte>(std::span<const std::byte> mine)> exchange{};
+  // How long a rank waits for the other processes to come, in seconds.
+  double timeout_s = 120;
 };
 
 // Thread safety: all functions from any thread.

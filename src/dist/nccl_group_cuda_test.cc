@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <span>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -286,6 +287,22 @@ TEST_P(NcclProcesses, AbortFreesARankWhoseOthersNeverCome) {
   });
   EXPECT_THROW(comms[0]->barrier(), Error);
   aborter.join();
+}
+
+TEST_P(NcclProcesses, TheOthersHaveALimitedTimeToCome) {
+  auto comms = join_nccl_group({.size = 2,
+                                .ranks = {0},
+                                .indices = {devices()[0]},
+                                .id = make_nccl_group_id(),
+                                .hosts = {make_idle_communicator(0, 2)},
+                                .timeout_s = 0.5});
+  try {
+    comms[0]->barrier();
+    ADD_FAILURE() << "the wait has ended without an error";
+  } catch (const Error& error) {
+    EXPECT_TRUE(std::string(error.what()).starts_with("After 0.5 s (--join-timeout) NCCL has not "))
+        << error.what();
+  }
 }
 
 }  // namespace

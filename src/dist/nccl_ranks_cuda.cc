@@ -1,5 +1,7 @@
 #include "dist/nccl_ranks_cuda.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -50,9 +52,9 @@ void NcclRanks::Started::abort_one(Comm& comm) {
 }
 
 NcclRanks::NcclRanks(std::shared_ptr<const NcclLibrary> library, size_t size, const Init& init,
-                     bool awaits_others)
+                     std::optional<double> timeout_s)
     : started_(std::make_shared<Started>(std::move(library), size)),
-      awaits_others_(awaits_others),
+      timeout_s_(timeout_s),
       starter_([started = started_, init] { started->start(init); }) {}
 
 NcclRanks::NcclRanks(std::shared_ptr<const NcclLibrary> library, std::span<const int> devices)
@@ -63,7 +65,7 @@ NcclRanks::NcclRanks(std::shared_ptr<const NcclLibrary> library, std::span<const
                 library->comm_init_all(comms.data(), static_cast<int>(on.size()), on.data()),
                 "starting");
           },
-          false) {}
+          std::nullopt) {}
 
 NcclRanks::NcclRanks(std::shared_ptr<const NcclLibrary> library, const GroupPart& part)
     : NcclRanks(
@@ -81,7 +83,7 @@ NcclRanks::NcclRanks(std::shared_ptr<const NcclLibrary> library, const GroupPart
             }
             library->check_nccl(library->group_end(), "joining the ranks of other processes");
           },
-          true) {}
+          part.timeout_s) {}
 
 NcclRanks::~NcclRanks() {
   constexpr std::chrono::seconds kPatience{2};
@@ -89,7 +91,7 @@ NcclRanks::~NcclRanks() {
   bool has_aborted = true;
   {
     std::unique_lock lock(started_->mutex);
-    if (awaits_others_ && !started_->is_done) {
+    if (timeout_s_ && !started_->is_done) {
       started_->is_aborted = true;  // should they come yet
       has_started = false;
     }
@@ -102,7 +104,16 @@ NcclRanks::~NcclRanks() {
 
 void NcclRanks::wait_until_started() const {
   std::unique_lock lock(started_->mutex);
-  started_->changed.wait(lock, [this] { return started_->is_done || started_->is_aborted; });
+  const auto is_over = [this] { return started_->is_done || started_->is_aborted; };
+  if (!timeout_s_) {
+    started_->changed.wait(lock, is_over);
+  } else if (!started_->changed.wait_for(lock, std::chrono::duration<double>(*timeout_s_),
+                                         is_over)) {
+    throw Error(fmt::format(
+        "After {:g} s (--join-timeout) NCCL has not met the ranks of other processes; expected a "
+        "network by which the hosts reach each other, which NCCL_SOCKET_IFNAME can name.",
+        *timeout_s_));
+  }
   if (started_->error) std::rethrow_exception(started_->error);
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <thread>
@@ -32,7 +33,8 @@ class NcclRanks {
   NcclRanks(const NcclRanks&) = delete;
   NcclRanks& operator=(const NcclRanks&) = delete;
 
-  // Returns when the ranks have started, or were aborted. Throws Error where they cannot start.
+  // Returns when the ranks have started, or were aborted. Throws Error where they cannot start, and
+  // where other processes do not come within part.timeout_s of the call.
   void wait_until_started() const;
 
   // Calls queue(library, comm), which queues a collective, for the rank at `place` among those that
@@ -76,11 +78,12 @@ class NcclRanks {
     size_t num_aborting = 0;
     std::exception_ptr error;
   };
+  // timeout_s: nothing where all ranks are here.
   NcclRanks(std::shared_ptr<const NcclLibrary> library, size_t size, const Init& init,
-            bool awaits_others);
+            std::optional<double> timeout_s);
 
   std::shared_ptr<Started> started_;
-  bool awaits_others_;  // in other processes
+  std::optional<double> timeout_s_;  // for ranks in other processes
   std::thread starter_;
   std::vector<std::thread> aborters_;
 };

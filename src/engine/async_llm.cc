@@ -362,6 +362,7 @@ EngineStats AsyncLLM::stats() const {
   EngineStats stats = impl_->mailbox->stats;
   for (const auto& [request, stream] : impl_->mailbox->added)
     stats.num_waiting += request.facts.params.n;
+  stats.stages = impl_->core.stage_stats();
   return stats;
 }
 

@@ -455,13 +455,19 @@ EngineStats EngineCore::stats() const {
   stats.prefix_cache_queries = scheduler.prefix_cache_queried_tokens;
   stats.prefix_cache_hits = scheduler.prefix_cache_hit_tokens;
   if (loras_->enabled()) stats.lora = lora_stats(scheduler);
-  for (const StageLoad& stage : executor_->stages()) {
-    stats.stages.push_back({stage.num_steps, stage.busy_s});
-  }
+  stats.stages = stage_stats();
   if (setup_.executor.nodes) {
     stats.node_bytes_sent = static_cast<int64_t>(setup_.executor.nodes->bytes_sent());
   }
   return stats;
+}
+
+std::vector<StageStats> EngineCore::stage_stats() const {
+  std::vector<StageStats> stages;
+  for (const StageLoad& stage : executor_->stages()) {
+    stages.push_back({stage.num_steps, stage.busy_s});
+  }
+  return stages;
 }
 
 SamplingParams EngineCore::default_sampling_params() const {

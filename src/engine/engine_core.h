@@ -69,6 +69,8 @@ class EngineCore {
   // The id of the newest unfinished request; nothing if there is none.
   std::optional<std::string> newest_request() const;
   EngineStats stats() const;
+  // Of these the stages', which reports of other nodes change between steps. From any thread.
+  std::vector<StageStats> stage_stats() const;
 
   const EngineConfig& config() const { return setup_.config; }
   const MemoryPlan& memory_plan() const { return setup_.plan; }

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -110,6 +113,26 @@ TEST_P(EngineNodes, ComputeWithDraftsWhatOneProcessComputesWithout) {
     }
     EXPECT_THAT(others.join(), Each(std::string()));
   }
+}
+
+// What another process has done comes once a second.
+TEST_P(EngineNodes, KnowWhatEachStageHasDone) {
+  const Division division = GetParam();
+  EngineConfig config = config_of_one_process();
+  config.pipeline_parallel_size = division.stages;
+  config.threads = division.ranks * division.stages / division.nodes;
+  OtherNodes others(division.nodes);
+  LLMEngine engine(others.with_nodes(config));
+  engine.add_request("a", std::vector<int32_t>{1, 2, 3}, {.max_tokens = 8, .ignore_eos = true});
+  while (!engine.is_finished()) engine.step();
+  const size_t num_stages = division.stages == 1 ? 0 : static_cast<size_t>(division.stages);
+  const auto is_known = [](const StageStats& stage) {
+    return stage.num_steps >= 8 && stage.busy_s > 0;
+  };
+  while (!std::ranges::all_of(engine.stats().stages, is_known)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_EQ(engine.stats().stages.size(), num_stages);
 }
 
 TEST(EngineOnNodes, TakesTheCacheThatEveryNodeHasMemoryFor) {

@@ -289,6 +289,15 @@ SharedMachine share_machine(cluster::NodeGroup* nodes) {
               nodes->agree_least(available_memory() / share.num_nodes) * nodes->num_nodes()};
 }
 
+std::vector<cluster::GpuId> gpus_of(const DeviceChoice& choice, int first, int count) {
+  const std::vector<DeviceInfo> devices = choice.library->devices();
+  std::vector<cluster::GpuId> gpus;
+  for (int i = first; i < first + count; ++i) {
+    gpus.push_back(devices[static_cast<size_t>(i)].uuid);
+  }
+  return gpus;
+}
+
 // All nodes use as many blocks as the node with the fewest.
 MemoryPlan make_shared_plan(PlanRequest& request, cluster::NodeGroup* nodes) {
   MemoryPlan plan = make_memory_plan(request);
@@ -363,6 +372,9 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   const int num_here = num_ranks_here(config);
   setup.executor.first_gpu =
       first_gpu(choice, num_here, machine.share.num_nodes, machine.share.place);
+  if (nodes != nullptr && on_gpu) {
+    cluster::check_gpus_are_apart(*nodes, gpus_of(choice, setup.executor.first_gpu, num_here));
+  }
   request.available_bytes = on_gpu ? available_gpu_memory(choice, setup.executor.first_gpu, config)
                                    : machine.available_bytes;
   config.threads = choose_threads(config, num_here, machine.share.num_cores);

@@ -223,6 +223,15 @@ void hand_out(ForwardContext& context, int64_t layer, const Tensor& input) {
   ops::gather_rows(context.stream, input, aux.rows, aux.out.columns(first, first + input.dim(1)));
 }
 
+// Both of its tensors as one, on a GPU.
+Tensor whole(const IntermediateTensors& state) {
+  const Tensor& hidden = state.hidden;
+  const auto bytes = static_cast<size_t>(hidden.num_elements()) * size_of(hidden.dtype());
+  check(static_cast<std::byte*>(hidden.raw()) + bytes == state.residual.raw(),
+        "on a GPU a state's residual lies behind its hidden");
+  return Tensor(hidden.raw(), hidden.dtype(), {2 * hidden.dim(0), hidden.dim(1)});
+}
+
 }  // namespace
 
 std::vector<std::string> linear_layers_of_decoder(const ModelConfig& config,
@@ -301,6 +310,8 @@ Decoder::Decoder(const ModelOptions& options, const DecoderOptions& decoder)
       fused_checkpoint_(decoder.fused_checkpoint),
       at_{options.rank, options.size},
       has_peer_words_(options.has_peer_words),
+      fills_gpu_(options.fills_gpu),
+      dtype_(options.dtype),
       first_layer_(stage_of(options).first_layer),
       last_layer_(stage_of(options).last_layer),
       rotary_(config_, options.max_model_len, options.device) {
@@ -395,7 +406,7 @@ void Decoder::bind_cache(Stream& stream, Communicator& comm,
                          std::span<const KvCacheView> kv_caches) {
   check(kv_caches.size() == layers_.size(), "each layer has its part of the KV cache");
   kv_caches_ = kv_caches;
-  if (stream.is_cpu() || !embed_tokens_ || !final_norm_) return;
+  if (stream.is_cpu() || !fills_gpu_) return;
   // All ranks have to decide alike, here and in takes(): a kernel of one would wait for those of
   // the others for ever. What they decide by is the same on all: the GPUs' kind, sizes, the batch.
   const PeerWords peers = has_peer_words_ ? comm.peer_words() : PeerWords();
@@ -408,15 +419,17 @@ void Decoder::make_decoder_step(Stream& stream, const PeerWords& peers) {
     if (!layers_[i]->describe(layers[i])) return;
   }
   const Attention& attention = layers_.front()->attention();
-  const ops::DecoderStepModel model = {.num_heads = attention.num_heads(),
-                                       .eps = static_cast<float>(config_.rms_norm_eps),
-                                       .scale = attention.scale(),
-                                       .cos_sin = rotary_.cos_sin(),
-                                       .embedding = &embed_tokens_->weight(),
-                                       .final_norm = final_norm_->weight(),
-                                       .layers = layers,
-                                       .caches = kv_caches_,
-                                       .peers = peers};
+  const ops::DecoderStepModel model = {
+      .dtype = dtype_,
+      .num_heads = attention.num_heads(),
+      .eps = static_cast<float>(config_.rms_norm_eps),
+      .scale = attention.scale(),
+      .cos_sin = rotary_.cos_sin(),
+      .embedding = embed_tokens_ ? &embed_tokens_->weight() : nullptr,
+      .final_norm = final_norm_ ? final_norm_->weight() : Tensor(),
+      .layers = layers,
+      .caches = kv_caches_,
+      .peers = peers};
   decoder_step_ = ops::DecoderStep::make(stream, model);
 }
 
@@ -429,32 +442,48 @@ IntermediateTensors Decoder::forward(ForwardContext& context,
   if (previous) {
     state = *previous;
   } else {
-    const auto shape = {context.batch.num_tokens, config_.hidden_size};
-    state.hidden = context.arena.allocate(context.dtype, shape);
-    state.residual = context.arena.allocate(context.dtype, shape);
-    const bool sees_layers =
-        context.aux != nullptr && context.aux->layers.front() < config_.num_hidden_layers;
-    const bool in_one_step = context.lora == nullptr && context.gpu_lora == nullptr &&
-                             !sees_layers && decoder_step_ && decoder_step_->takes(context.batch);
-    // On one rank the step embeds by itself.
-    const bool embeds = !in_one_step || at_.size > 1;
-    if (embeds) embed_tokens(context, *embed_tokens_, state.residual);
-    if (in_one_step) {
-      decoder_step_->run(context.stream, context.batch, embeds ? state.residual : Tensor(),
-                         state.hidden);
-      if (context.aux != nullptr) hand_out(context, config_.num_hidden_layers, state.hidden);
-      return state;
-    }
+    const int64_t rows = context.batch.num_tokens;
+    const Tensor both = context.arena.allocate(context.dtype, {2 * rows, config_.hidden_size});
+    state = {.hidden = both.rows(0, rows), .residual = both.rows(rows, 2 * rows)};
   }
+  if (runs_one_step(context)) {
+    run_step(context, state);
+  } else {
+    run_layers(context, state);
+  }
+  if (final_norm_ && context.aux != nullptr) {
+    hand_out(context, config_.num_hidden_layers, state.hidden);
+  }
+  return state;
+}
+
+bool Decoder::runs_one_step(const ForwardContext& context) const {
+  const bool sees_layers =
+      context.aux != nullptr && context.aux->layers.front() < config_.num_hidden_layers;
+  return context.lora == nullptr && context.gpu_lora == nullptr && !sees_layers && decoder_step_ &&
+         decoder_step_->takes(context.batch);
+}
+
+void Decoder::run_step(ForwardContext& context, const IntermediateTensors& state) const {
+  const Tensor both = whole(state);
+  Tensor in;
+  if (!embed_tokens_) {
+    in = both;
+    if (at_.size > 1) context.comm.all_reduce_sum(context.stream, state.hidden);
+  } else if (at_.size > 1) {
+    in = state.residual;
+    embed_tokens(context, *embed_tokens_, in);
+  }
+  decoder_step_->run(context.stream, context.batch, in, final_norm_ ? state.hidden : both);
+}
+
+void Decoder::run_layers(ForwardContext& context, const IntermediateTensors& state) const {
+  if (embed_tokens_) embed_tokens(context, *embed_tokens_, state.residual);
   for (size_t i = 0; i < layers_.size(); ++i) {
     layers_[i]->forward(context, rotary_.cos_sin(), kv_caches_[i],
                         first_layer_ + static_cast<int64_t>(i), state);
   }
-  if (final_norm_) {
-    final_norm_->forward_add(context, state.hidden, state.residual, state.hidden);
-    if (context.aux != nullptr) hand_out(context, config_.num_hidden_layers, state.hidden);
-  }
-  return state;
+  if (final_norm_) final_norm_->forward_add(context, state.hidden, state.residual, state.hidden);
 }
 
 VocabTables Decoder::vocab_tables() const {

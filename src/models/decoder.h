@@ -96,11 +96,17 @@ class Decoder final : public Model {
  private:
   const VocabTable& output_table() const { return lm_head_ ? *lm_head_ : *embed_tokens_; }
   void make_decoder_step(Stream& stream, const PeerWords& peers);
+  bool runs_one_step(const ForwardContext& context) const;
+  // forward() with the kernel of a whole step, and without it.
+  void run_step(ForwardContext& context, const IntermediateTensors& state) const;
+  void run_layers(ForwardContext& context, const IntermediateTensors& state) const;
 
   ModelConfig config_;
   bool fused_checkpoint_;
   ParallelRank at_;
   bool has_peer_words_;
+  bool fills_gpu_;
+  DType dtype_;
   int64_t first_layer_;
   int64_t last_layer_;
   RotaryTable rotary_;
@@ -110,7 +116,7 @@ class Decoder final : public Model {
   std::optional<RmsNorm> final_norm_;
   std::optional<VocabTable> lm_head_;
   std::span<const KvCacheView> kv_caches_;
-  // Where this is the whole model, on a GPU that has the kernel.
+  // On a GPU that has the kernel.
   std::optional<ops::DecoderStep> decoder_step_;
 };
 

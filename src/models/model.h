@@ -53,6 +53,8 @@ struct ModelOptions {
   std::vector<int64_t> stage_layers;
   // Whether this model's steps may use the ranks' peer words (Communicator), as one model's may.
   bool has_peer_words = true;
+  // Whether a step may be a kernel that needs all of the GPU's multiprocessors at a time.
+  bool fills_gpu = true;
   // An EAGLE or EAGLE-3 head (models/eagle_head.h), whose layers are `config`; none: a model.
   std::optional<EagleConfig> eagle;
 };
@@ -68,7 +70,8 @@ inline ModelOptions stage_of_model(ModelOptions model, int stage) {
   return model;
 }
 
-// What one stage hands to the next. Both [num_tokens, hidden_size].
+// What one stage hands to the next. Both [num_tokens, hidden_size]. On a GPU the residual lies
+// directly behind hidden.
 struct IntermediateTensors {
   // Of the last stage: after the final norm. Of the others: this rank's part of a sum over the
   // ranks.

@@ -59,8 +59,9 @@ size_t DecoderStep::bytes(int64_t num_layers) {
 
 bool DecoderStep::takes_weights(const DecoderStepModel& model) {
   const WeightFormat format = model.layers.front().qkv->format();
-  if (!model.embedding->format().is_dense()) return false;
-  if (format.is_dense() && format != model.embedding->format()) return false;
+  const WeightFormat dense(model.dtype);
+  if (model.embedding != nullptr && model.embedding->format() != dense) return false;
+  if (format.is_dense() && format != dense) return false;
   if (format.is_integer() && !has_group_tiles(format)) return false;
   // Whether integers have offsets or a permutation follows from their numbers, which differ between
   // ranks, but all ranks have to decide alike.
@@ -81,7 +82,7 @@ std::optional<DecoderStep> DecoderStep::make(Stream& stream, const DecoderStepMo
   DecoderStep step;
   step.model_ = model;
   step.cache_ = model.caches.front();
-  step.hidden_ = model.embedding->k();
+  step.hidden_ = model.layers.front().qkv->k();
   step.weights_ = model.layers.front().qkv->format();
   step.inner_ = model.layers.front().down->k();
   step.num_layers_ = static_cast<int>(model.layers.size());
@@ -115,7 +116,7 @@ CudaDecoderStep DecoderStep::arguments(const ForwardBatch& batch, const Tensor& 
     return tensor.defined() ? tensor.data<int32_t>() : nullptr;
   };
   return {
-      .dtype = model_.embedding->dtype(),
+      .dtype = model_.dtype,
       .weight_format = weights_,
       .rows = batch.num_seqs,
       .hidden = hidden_,
@@ -129,8 +130,8 @@ CudaDecoderStep DecoderStep::arguments(const ForwardBatch& batch, const Tensor& 
       .rotary_dim = static_cast<int>(model_.cos_sin.dim(1)),
       .layers = reinterpret_cast<const CudaDecoderLayer*>(layers_.data()),
       .num_layers = num_layers_,
-      .final_norm = model_.final_norm.data<float>(),
-      .embedding = model_.embedding->data(),
+      .final_norm = pointer(model_.final_norm),
+      .embedding = model_.embedding != nullptr ? model_.embedding->data() : nullptr,
       .token_ids = ints(batch.token_ids),
       .positions = ints(batch.positions),
       .slot_mapping = batch.slot_mapping.defined() ? batch.slot_mapping.data<int64_t>() : nullptr,
@@ -154,17 +155,22 @@ bool DecoderStep::takes(const ForwardBatch& batch) const {
          batch.num_decode_seqs == batch.num_seqs && batch.max_decode_queries == 1;
 }
 
-void DecoderStep::run(Stream& stream, const ForwardBatch& batch, const Tensor& embedded,
+void DecoderStep::run(Stream& stream, const ForwardBatch& batch, const Tensor& in,
                       const Tensor& out) const {
   CudaDecoderStep args = arguments(batch, out);
-  check(embedded.defined() == (model_.peers.size > 1),
+  const auto check_sizes = [&](const Tensor& tensor, bool is_state) {
+    check(tensor.contiguous() && tensor.dtype() == args.dtype &&
+              tensor.num_elements() == (is_state ? 2 : 1) * args.rows * args.hidden,
+          "embeddings and outputs are [num_seqs, hidden], a stage's state twice that");
+  };
+  check_sizes(out, !model_.final_norm.defined());
+  const bool embeds = model_.embedding != nullptr;
+  check(in.defined() == (!embeds || model_.peers.size > 1),
         "tokens are embedded before where ranks have parts of the table");
-  if (embedded.defined()) {
-    check(embedded.contiguous() && embedded.dtype() == args.dtype && embedded.rank() == 2 &&
-              embedded.dim(0) == args.rows && embedded.dim(1) == args.hidden,
-          "embeddings are [num_seqs, hidden]");
-    args.embedding = embedded.raw();
-    args.token_ids = reinterpret_cast<const int32_t*>(row_numbers_.data());
+  if (in.defined()) {
+    check_sizes(in, !embeds);
+    args.embedding = in.raw();
+    args.token_ids = embeds ? reinterpret_cast<const int32_t*>(row_numbers_.data()) : nullptr;
   }
   stream.cuda_kernels().decoder_step(stream.cuda(), args);
 }

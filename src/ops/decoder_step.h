@@ -2,6 +2,12 @@
 // A whole decode step of a decoder for a few sequences in one GPU kernel: embedding, all layers,
 // final norm. Up to rounding, the result is the same as from the layers' ops one after the other.
 //
+// Or a pipeline stage's part of it. A stage leaves to the next a state [2, rows, hidden] of the
+// activations' type: IntermediateTensors' hidden, then residual (models/model.h). The kernel keeps
+// the residual in float32. What rounding it takes away is the state's hidden, of rank 0; of other
+// ranks that is zero. So the next stage goes on with nearly the same numbers, and it may do so
+// without the kernel, or begin with it where the stage before has none.
+//
 // Thread safety: one thread at a time on a stream.
 #include <cstdint>
 #include <optional>
@@ -35,12 +41,13 @@ struct DecoderStepLayer {
 };
 
 struct DecoderStepModel {
+  DType dtype = DType::kBFloat16;  // of activations
   int num_heads = 0;
   float eps = 1e-6f;
   float scale = 1;
   Tensor cos_sin;
-  const Weight* embedding = nullptr;
-  Tensor final_norm;
+  const Weight* embedding = nullptr;  // null: another stage begins
+  Tensor final_norm;                  // undefined: another stage goes on
   std::span<const DecoderStepLayer> layers;
   std::span<const KvCacheView> caches;  // of the layers, in order
   PeerWords peers = {};                 // of the group: the weights are this rank's shards
@@ -51,9 +58,9 @@ class DecoderStep {
   // The most device memory, in bytes, of an object for a model of `num_layers` layers.
   static size_t bytes(int64_t num_layers);
 
-  // Whether the kernel reads weights of these formats: a dense embedding, and layers of its type or
-  // all of the same float8 or, on one rank, integers, whose inputs are in their order. There is a
-  // layer.
+  // Whether the kernel reads weights of these formats: an embedding of the activations' type, and
+  // layers of this type or all of the same float8 or, on one rank, integers, whose inputs are in
+  // their order. There is a layer.
   static bool takes_weights(const DecoderStepModel& model);
   // Nothing where takes_weights() is false, `stream` is the CPU's, or it has no such kernel for
   // this model. Weights and caches must outlive the object.
@@ -61,10 +68,11 @@ class DecoderStep {
 
   // Whether the kernel takes this batch: few sequences, one token each.
   bool takes(const ForwardBatch& batch) const;
-  // out [num_seqs, hidden]: the normed hidden state of each token. `embedded` [num_seqs, hidden]:
-  // the tokens' embeddings, where each rank has only a part of the table; else undefined.
-  void run(Stream& stream, const ForwardBatch& batch, const Tensor& embedded,
-           const Tensor& out) const;
+  // `in`: of a model with an embedding [num_seqs, hidden], the tokens' embeddings, where each rank
+  // has only a part of the table, and else undefined. Of one without it the state [2, num_seqs,
+  // hidden], whose hidden is already the sum over the ranks. `out`: of a model with a final norm
+  // [num_seqs, hidden], the normed hidden state of each token, else a state; it may be `in`.
+  void run(Stream& stream, const ForwardBatch& batch, const Tensor& in, const Tensor& out) const;
 
  private:
   DecoderStep() = default;

@@ -32,8 +32,8 @@ class Executor {
   // its GPU failed; then the executor cannot be used any more.
   virtual StepOutput wait() = 0;
 
-  // The load of each stage of a pipeline. Empty for a single stage, and for stages in several
-  // processes. From any thread.
+  // The load of each stage of a pipeline. Empty for a single stage, and on nodes other than 0. What
+  // another process has is up to a second old. From any thread.
   virtual std::vector<StageLoad> stages() const { return {}; }
   // Throws the Error of a rank that has failed, during a step or between steps.
   virtual void check_health() = 0;

@@ -1,4 +1,5 @@
 // The one function of libquire_cuda.so.
+#include <cstring>
 #include <utility>
 
 #include "core/check_cuda.h"
@@ -81,6 +82,9 @@ class CudaLibrary final : public DeviceLibrary {
       devices.push_back({properties.name, 10 * properties.major + properties.minor,
                          properties.multiProcessorCount, properties.l2CacheSize,
                          static_cast<int64_t>(properties.totalGlobalMem)});
+      DeviceInfo& device = devices.back();
+      static_assert(sizeof(properties.uuid) == sizeof(device.uuid));
+      std::memcpy(device.uuid.data(), &properties.uuid, sizeof(device.uuid));
     }
     return devices;
   }

@@ -57,6 +57,7 @@ std::vector<std::unique_ptr<Communicator>> RankPlaces::make_gpu_group(
     part.indices.push_back(gpu_of(rank));
   }
   if (std::ssize(part.ranks) == part.size) return gpus_->make_communicators(part.indices);
+  part.timeout_s = nodes_->timeout_s();
   part.id = share_group_id(*nodes_, group, ranks, [this] { return gpus_->make_group_id(); });
   part.exchange = [this, group, &ranks](std::span<const std::byte> mine) {
     return exchange_among_ranks(*nodes_, group, ranks, mine);
@@ -86,7 +87,8 @@ std::unique_ptr<StageLink> RankPlaces::make_link(uint8_t group, int from, int to
       .indices = {gpu},
       .id = share_group_id(*nodes_, group, {from, to}, [this] { return gpus_->make_group_id(); }),
       .hosts = {make_idle_communicator(place, 2)},
-      .is_pair = true};
+      .is_pair = true,
+      .timeout_s = nodes_->timeout_s()};
   return make_node_stage_link(std::move(gpus_->join_group(part).front()), gpus_, gpu);
 }
 

@@ -27,6 +27,7 @@
 #include "runner/gpu_runner.h"
 #include "runner/model_runner.h"
 #include "runner/rank_places.h"
+#include "runner/stage_loads.h"
 
 namespace quire {
 namespace {
@@ -87,6 +88,10 @@ class ThreadExecutor final : public Executor {
   std::unique_ptr<RankRunner> make_runner(Rank& rank, ThreadPool& pool,
                                           std::optional<Stream>& stream);
   void serve(Rank& rank, RankRunner& runner);
+  // Of the stages whose first rank is in this process.
+  std::vector<LoadOfStage> stages_here() const;
+  // Tells node 0 of them.
+  void report_stages();
   // Whether GPUs read what those of other stages have: on GPUs with several stages.
   bool hands_over() const { return on_gpus() && options_.pipeline_parallel_size > 1; }
   // Returns when no rank queues copies from another's memory any more, and all of them are done:
@@ -156,7 +161,13 @@ ThreadExecutor::ThreadExecutor(const ThreadExecutorOptions& options)
       drained_(num_ranks_here(options)) {
   make_ranks();
   if (hands_over()) link_stages();
-  if (options_.nodes) options_.nodes->on_failure([this] { fail_with_nodes(); });
+  if (!options_.nodes) return;
+  options_.nodes->on_failure([this] { fail_with_nodes(); });
+  if (options_.nodes->node() != 0 && options_.pipeline_parallel_size > 1) report_stages();
+}
+
+void ThreadExecutor::report_stages() {
+  options_.nodes->on_report([this] { return encode_stage_loads(stages_here()); });
 }
 
 void ThreadExecutor::make_ranks() {
@@ -225,7 +236,11 @@ ThreadExecutor::~ThreadExecutor() {
   if (!options_.nodes) return;
   // Until here a node that fails has to end what a GPU waits for.
   options_.nodes->on_failure({});
-  if (options_.nodes->node() == 0) options_.nodes->end();
+  if (options_.nodes->node() == 0) {
+    options_.nodes->end();
+  } else {
+    options_.nodes->on_report({});
+  }
 }
 
 void ThreadExecutor::fail() {
@@ -303,7 +318,11 @@ std::unique_ptr<RankRunner> ThreadExecutor::make_runner(Rank& rank, ThreadPool& 
     const auto stage = static_cast<size_t>(rank.pipeline->rank());
     const GpuRank gpu{options_.gpu_library.get(), places_.gpu_of(rank.index),
                       options_.gpu_rank_bytes.at(stage)};
-    return std::make_unique<GpuRunner>(options_.runner, gpu, rank.groups(), rank.links, pool);
+    RunnerOptions runner = options_.runner;
+    // NCCL's kernels between processes keep some multiprocessors while a receiver is not ready: it
+    // may be one that waits for a kernel which needs all of them. All ranks have to decide alike.
+    if (options_.nodes && hands_over()) runner.model.fills_gpu = false;
+    return std::make_unique<GpuRunner>(runner, gpu, rank.groups(), rank.links, pool);
   }
   stream.emplace(pool, options_.isa);
   return std::make_unique<ModelRunner>(options_.runner, rank.groups(), *stream);
@@ -365,11 +384,23 @@ std::unique_ptr<PendingStep> ThreadExecutor::launch(Rank& rank, RankRunner& runn
   return step;
 }
 
-std::vector<StageLoad> ThreadExecutor::stages() const {
-  std::vector<StageLoad> stages;
-  if (options_.pipeline_parallel_size == 1 || options_.nodes) return stages;
+std::vector<LoadOfStage> ThreadExecutor::stages_here() const {
+  std::vector<LoadOfStage> stages;
   for (const auto& rank : ranks_) {
-    if (rank->tensor->rank() == 0) stages.push_back({rank->num_steps, rank->busy_s});
+    if (rank->tensor->rank() != 0) continue;
+    stages.push_back({rank->groups().stage(), {rank->num_steps, rank->busy_s}});
+  }
+  return stages;
+}
+
+std::vector<StageLoad> ThreadExecutor::stages() const {
+  const int num_stages = options_.pipeline_parallel_size;
+  const bool has_all = !options_.nodes || options_.nodes->node() == 0;
+  if (num_stages == 1 || !has_all) return {};
+  std::vector<StageLoad> stages(static_cast<size_t>(num_stages));
+  for (const auto& [stage, load] : stages_here()) stages[static_cast<size_t>(stage)] = load;
+  for (int other = 1; options_.nodes && other < options_.nodes->num_nodes(); ++other) {
+    take_stage_loads(options_.nodes->report_of(other), stages);
   }
   return stages;
 }

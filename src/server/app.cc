@@ -239,8 +239,7 @@ std::unique_ptr<Service> App::Impl::make_service() {
   config.metrics.num_kv_blocks = llm_->stats().num_kv_blocks;
   config.metrics.enable_prefix_caching = engine.enable_prefix_caching;
   config.metrics.cache_dtype = cache_dtype_of(engine);
-  // There are no figures for stages in other processes.
-  if (engine.cluster.num_nodes == 1) config.metrics.num_stages = engine.pipeline_parallel_size;
+  config.metrics.num_stages = engine.pipeline_parallel_size;
   if (engine.lora.enabled) config.metrics.max_loras = engine.lora.max_loras;
   config.metrics.num_nodes = engine.cluster.num_nodes;
   if (engine.speculative_config) {

@@ -1,5 +1,6 @@
-"""What starts a group of nodes: the LeaderWorkerSet and the Slurm script."""
+"""What starts a group of nodes: the LeaderWorkerSets and the Slurm script."""
 
+import math
 import os
 import pathlib
 import re
@@ -13,7 +14,6 @@ support.use_test_packages()
 
 import yaml  # noqa: E402: a package of the tests
 
-MANIFEST = support.DEPLOY / "leaderworkerset.yaml"
 SCRIPT = support.DEPLOY / "quire.sbatch"
 # Of the resource leaderworkerset.x-k8s.io/v1: what the manifest may say around the pods' templates.
 FIELDS = {"": {"apiVersion", "kind", "metadata", "spec"},
@@ -36,10 +36,12 @@ for SLURM_PROCID in 0 1; do export SLURM_PROCID; "$@" || exit 1; done
 
 
 class LeaderWorkerSet(unittest.TestCase):
+    file = "leaderworkerset.yaml"
+
     @classmethod
     def setUpClass(cls):
-        documents = list(yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8")))
-        cls.group, cls.service = documents
+        cls.group, *cls.others = yaml.safe_load_all((support.DEPLOY / cls.file).read_text(encoding="utf-8"))
+        cls.service = cls.others[0]
         cls.template = cls.group["spec"]["leaderWorkerTemplate"]
         cls.pods = [cls.template["leaderTemplate"], cls.template["workerTemplate"]]
         cls.containers = [pod["spec"]["containers"][0] for pod in cls.pods]
@@ -58,7 +60,7 @@ class LeaderWorkerSet(unittest.TestCase):
         pods = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "quire", **pod["metadata"]}, "spec": pod["spec"]}
                 for pod in self.pods]
         with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
-            yaml.safe_dump_all([*pods, self.service], file)
+            yaml.safe_dump_all([*pods, *self.others], file)
             file.flush()
             for version in ("1.27", "1.37"):
                 result = subprocess.run(
@@ -70,8 +72,12 @@ class LeaderWorkerSet(unittest.TestCase):
         settings = [{option for option in container["args"] if option.split("=")[0] not in OF_NODE_0}
                     for container in self.containers]
         self.assertEqual(*settings)
-        (ranks,) = [int(option.split("=")[1]) for option in settings[0] if "tensor-parallel-size" in option]
+        ranks = math.prod(int(option.split("=")[1]) for option in settings[0] if "-parallel-size=" in option)
         self.assertEqual(ranks % self.template["size"], 0)
+        self.check_each_node(ranks // self.template["size"])
+
+    def check_each_node(self, num_ranks):
+        self.assertGreaterEqual(num_ranks, 1)
 
     def test_variables_are_set(self):
         for container in self.containers:
@@ -95,21 +101,47 @@ class LeaderWorkerSet(unittest.TestCase):
                                     int(seconds) + support.DEFAULT_SHUTDOWN_TIMEOUT_S + 5)
 
 
+class LeaderWorkerSetOnGpus(LeaderWorkerSet):
+    file = "leaderworkerset-gpu.yaml"
+
+    # A GPU for each rank of a pod.
+    def check_each_node(self, num_ranks):
+        for container in self.containers:
+            self.assertEqual(int(container["resources"]["limits"]["nvidia.com/gpu"]), num_ranks)
+
+    def test_only_its_pods_reach_what_is_not_the_api(self):
+        policy = self.others[1]["spec"]
+        name = {"app.kubernetes.io/name": self.pods[0]["metadata"]["labels"]["app.kubernetes.io/name"]}
+        for pod in self.pods:
+            self.assertEqual(pod["metadata"]["labels"]["app.kubernetes.io/name"], name["app.kubernetes.io/name"])
+        self.assertEqual(policy["podSelector"]["matchLabels"], name)
+        of_group, of_all = policy["ingress"]
+        self.assertEqual(of_group, {"from": [{"podSelector": {"matchLabels": name}}]})
+        self.assertEqual(of_all, {"ports": [{"port": "http"}]})
+
+
 class Slurm(unittest.TestCase):
     def test_starts_the_group_and_starts_it_again(self):
+        self.check_starts({}, "--tensor-parallel-size 2")
+
+    def test_a_stage_is_the_gpus_of_a_host(self):
+        self.check_starts({"SLURM_GPUS_ON_NODE": "8"},
+                          "--device cuda --tensor-parallel-size 8 --pipeline-parallel-size 2")
+
+    def check_starts(self, variables, ranks):
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             for name, body in SLURM.items():
                 (folder / name).write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
                 (folder / name).chmod(0o755)
             environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "STATE": str(folder),
-                           "SLURM_JOB_NODELIST": "hosts", "SLURM_JOB_NUM_NODES": "2"}
+                           "SLURM_JOB_NODELIST": "hosts", "SLURM_JOB_NUM_NODES": "2", **variables}
             result = subprocess.run(["bash", SCRIPT, "MODEL", "--dtype", "bfloat16"], env=environment,
                                     capture_output=True, encoding="utf-8", check=False, timeout=60)
             self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
             self.assertIn("node 0 is on first.host", result.stdout)
             commands = (folder / "commands").read_text(encoding="utf-8").splitlines()
-        both = [f"64 serve MODEL --dtype bfloat16 --tensor-parallel-size 2 --host 0.0.0.0 --port 8000 --nnodes 2 "
+        both = [f"64 serve MODEL --dtype bfloat16 {ranks} --host 0.0.0.0 --port 8000 --nnodes 2 "
                 f"--node-rank {node} --master-addr first.host" for node in (0, 1)]
         self.assertEqual(commands, both * 2)
 

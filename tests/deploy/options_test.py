@@ -46,7 +46,7 @@ class Options(unittest.TestCase):
             self.assert_known(options_of_commands(text), name)
 
     def test_manifests(self):
-        for name in ("kubernetes.yaml", "leaderworkerset.yaml"):
+        for name in ("kubernetes.yaml", "leaderworkerset.yaml", "leaderworkerset-gpu.yaml"):
             text = (support.DEPLOY / name).read_text(encoding="utf-8")
             self.assert_known(set(re.findall(r"(?m)^\s+- (--[a-z-]+)=", text)), name)
 

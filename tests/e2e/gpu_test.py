@@ -334,11 +334,13 @@ class Faults(CliTest):
     def test_stages(self):
         # In a stage's layers, in what it hands to the next, in the ids that come back, in sampling.
         for stages, fault in ((2, "0:linear:30"), (2, "1:linear:30"), (2, "0:copy_on_device:9"),
-                              (2, "1:copy_on_device:9"), (2, "1:sample:5"), (4, "2:paged_attention:12")):
+                              (2, "1:copy_on_device:9"), (2, "1:sample:5"), (4, "2:paged_attention:12"),
+                              (2, "0:decoder_step:9"), (2, "1:decoder_step:9"), (4, "2:decoder_step:9")):
             with self.subTest(fault=fault, stages=stages):
                 start = time.monotonic()
                 result = generate("--dtype", "float32", "--max-tokens", "40", "--ignore-eos",
-                                  "--pipeline-parallel-size", stages, env=gpus(stages, fault=fault))
+                                  "--pipeline-parallel-size", stages,
+                                  env=gpus(stages, fault=fault, decoder_step=int("decoder_step" in fault)))
                 self.assert_error(result, 1, "CUDA failed", "illegal memory access", fault.split(":")[1])
                 self.assertLess(time.monotonic() - start, END_S)
         # Two ranks a stage, the host as far ahead as it can be, and memory that one stage does not find.

@@ -131,6 +131,11 @@ class Join(NodesTest):
         with group("generate", "-p", "a", tensor=2, env=gpus(), others_env=gpus(capability=80), options=FLOAT32) as made:
             self.assert_all_say(made, "GPUs of compute capability 8.0 there, GPUs of compute capability 9.0 on node 0")
 
+    def test_names_a_gpu_that_is_taken_twice(self):
+        with group("generate", "-p", "a", tensor=2, env=gpus(machine=7), options=FLOAT32) as made:
+            self.assert_all_say(made, "Nodes 0 and 1 both take GPU-07000000-0000-0000-0000-000000000000; expected a GPU of "
+                                      "its own for each rank")
+
     def test_names_steps_that_differ_in_size(self):
         with group("generate", "-p", "a", tensor=2, env=gpus(), others=("--enforce-eager",), options=FLOAT32) as made:
             self.assert_all_say(made, "Node 1 differs from node 0 in --enforce-eager: given there, not given on node 0")

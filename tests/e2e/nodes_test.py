@@ -5,6 +5,7 @@ import json
 import re
 import signal
 import socket
+import time
 import unittest
 
 from nodes_support import SMALL, SOON_S, NodesTest, group, serving
@@ -83,6 +84,20 @@ class Answers(CliTest):
             self.assertEqual(made.wait(), [0, 0], [node.log for node in made.nodes])
         result = run("generate", "-p", "define apple", "--max-tokens", 4, "--tensor-parallel-size", 2, env=CPU)
         self.assertEqual(output, result.stdout)
+
+
+    def test_metrics_have_the_stages_of_all_nodes(self):
+        busy = re.compile(r'(?m)^quire:pipeline_stage_busy_seconds_total\{.*stage="(\d)"\} (\S+)$')
+        with serving(stages=2) as made:
+            made.serving()
+            made.complete("define apple")
+            deadline = time.monotonic() + 30
+            while not all(float(seconds) > 0 for _, seconds in busy.findall(made.metrics())):
+                self.assertLess(time.monotonic(), deadline, made.metrics())
+                time.sleep(0.1)
+            self.assertEqual([stage for stage, _ in busy.findall(made.metrics())], ["0", "1"])
+            made.nodes[0].process.send_signal(signal.SIGTERM)
+            self.assertEqual(made.wait(), [0, 0], [node.log for node in made.nodes])
 
 
 class Ends(NodesTest):

@@ -141,7 +141,7 @@ class Package(CliTest):
                      "usr/share/man/man1/quire.1",
                      *(f"usr/share/quire/deploy/{name}" for name in (
                          "quire.service", "quire-gpu.conf", "kubernetes.yaml", "prometheus.yml", "quire.rules.yml",
-                         "grafana-dashboard.json", "leaderworkerset.yaml", "quire.sbatch"))):
+                         "grafana-dashboard.json", "leaderworkerset.yaml", "leaderworkerset-gpu.yaml", "quire.sbatch"))):
             self.assertTrue((self.root / path).is_file(), path)
 
     def test_finds_the_model_in_its_prefix(self):

@@ -1,6 +1,7 @@
 #include "simulated_gpu/gpu.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <charconv>
 #include <cstdlib>
@@ -70,6 +71,7 @@ Settings Settings::from_environment() {
   settings.hold_fifo = variable("QUIRE_SIMULATED_HOLD_FIFO");
   settings.pace = pace_in("QUIRE_SIMULATED_PACE");
   settings.has_decoder_step = number_in("QUIRE_SIMULATED_DECODER_STEP", 0) != 0;
+  settings.machine = number_in("QUIRE_SIMULATED_MACHINE", getpid());
   return settings;
 }
 
@@ -78,10 +80,20 @@ Gpu::Gpu(int index, const Settings& settings)
       pace_(settings.pace),
       has_decoder_step_(settings.has_decoder_step),
       compute_capability_(settings.compute_capability),
+      machine_(settings.machine),
       total_bytes_(settings.memory_bytes),
       fault_(settings.fault),
       hold_(settings.hold),
       hold_fifo_(settings.hold_fifo) {}
+
+std::array<uint8_t, 16> Gpu::uuid() const {
+  std::array<uint8_t, 16> uuid{};
+  for (size_t i = 0; i < sizeof(machine_); ++i) {
+    uuid.at(i) = static_cast<uint8_t>(machine_ >> (8 * i));
+  }
+  uuid.back() = static_cast<uint8_t>(index_);
+  return uuid;
+}
 
 int64_t Gpu::free_bytes() {
   const std::lock_guard lock(mutex_);

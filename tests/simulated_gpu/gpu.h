@@ -20,10 +20,13 @@
 //   QUIRE_SIMULATED_DECODER_STEP  1: they have the kernel of a whole decode step
 //   QUIRE_SIMULATED_HOST        the host's name: GPUs of processes with different ones do not reach
 //                               each other's memory
+//   QUIRE_SIMULATED_MACHINE     a number: in processes that have the same one, the GPUs say that
+//                               they are the same (each process has its own)
 //   QUIRE_SIMULATED_VERSION     the version of quire that the library says it is of
 // Kernels have the names of ops/cuda/kernels.h; a product whose algorithm the stream's table names
 // is a "linear_by_table".
 // Thread safety: all functions from any thread.
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -59,6 +62,7 @@ struct Settings {
   std::string hold_fifo;
   Pace pace = Pace::kSteady;
   bool has_decoder_step = false;
+  int64_t machine = 0;  // its process, where none is given
 
   // Throws Error where a variable makes no sense.
   static Settings from_environment();
@@ -72,6 +76,7 @@ class Gpu {
   Pace pace() const { return pace_; }
   bool has_decoder_step() const { return has_decoder_step_; }
   int compute_capability() const { return compute_capability_; }
+  std::array<uint8_t, 16> uuid() const;
   int64_t total_bytes() const { return total_bytes_; }
   int64_t free_bytes();
   // False where there are fewer than `bytes` left.
@@ -93,6 +98,7 @@ class Gpu {
   const Pace pace_;
   const bool has_decoder_step_;
   const int compute_capability_;
+  const int64_t machine_;
   const int64_t total_bytes_;
   const Run fault_;
   const Run hold_;

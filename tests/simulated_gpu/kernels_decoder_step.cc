@@ -1,4 +1,5 @@
 // A whole decode step, one kernel after the other as the layers have them (models/decoder.cc).
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstddef>
@@ -28,17 +29,10 @@ class DecoderStep {
         inner_(array(args.inner)) {}
 
   void run() {
-    embedding({.dtype = args_.dtype,
-               .ids = args_.token_ids,
-               .num_tokens = args_.rows,
-               .table = args_.embedding,
-               .table_rows = int64_t{1} << 31,  // ids are of the vocabulary
-               .hidden = args_.hidden,
-               .first_id = 0,
-               .out = residual_.data()});
+    begin();
     for (int i = 0; i < args_.num_layers; ++i) {
       const ops::CudaDecoderLayer& layer = args_.layers[i];
-      if (i == 0) {
+      if (i == 0 && args_.token_ids != nullptr) {
         norm(residual_.data(), nullptr, layer.input_norm, hidden_.data());
       } else {
         norm(hidden_.data(), residual_.data(), layer.input_norm, hidden_.data());
@@ -51,11 +45,40 @@ class DecoderStep {
               args_.hidden, false, hidden_);
       sum_over_ranks(1);
     }
-    norm(hidden_.data(), residual_.data(), args_.final_norm, args_.out);
+    end();
   }
 
  private:
   using Array = std::vector<std::byte>;
+
+  // The embeddings in residual_, or what the stage before has left in both.
+  void begin() {
+    if (args_.token_ids == nullptr) {
+      const auto* hidden = static_cast<const std::byte*>(args_.embedding);
+      std::copy_n(hidden, hidden_.size(), hidden_.begin());
+      std::copy_n(hidden + hidden_.size(), residual_.size(), residual_.begin());
+      return;
+    }
+    embedding({.dtype = args_.dtype,
+               .ids = args_.token_ids,
+               .num_tokens = args_.rows,
+               .table = args_.embedding,
+               .table_rows = int64_t{1} << 31,  // ids are of the vocabulary
+               .hidden = args_.hidden,
+               .first_id = 0,
+               .out = residual_.data()});
+  }
+
+  // The normed state, or both for the next stage. The sum over the ranks is rank 0's to hand on.
+  void end() {
+    if (args_.final_norm != nullptr) {
+      return norm(hidden_.data(), residual_.data(), args_.final_norm, args_.out);
+    }
+    if (args_.peers.rank != 0) std::ranges::fill(hidden_, std::byte{0});
+    auto* const out = static_cast<std::byte*>(args_.out);
+    std::ranges::copy(hidden_, out);
+    std::ranges::copy(residual_, out + hidden_.size());
+  }
 
   Array array(int64_t width) const {
     return Array(static_cast<size_t>(args_.rows * width) * size_of(args_.dtype));

@@ -41,7 +41,7 @@ class SimulatedLibrary final : public DeviceLibrary {
     std::vector<DeviceInfo> infos;
     for (const auto& gpu : gpus()) {
       infos.push_back({"Simulated GPU", gpu->compute_capability(), kNumMultiprocessors, kL2Bytes,
-                       gpu->total_bytes()});
+                       gpu->total_bytes(), gpu->uuid()});
     }
     return infos;
   }

@@ -379,10 +379,10 @@ struct CudaDecoderLayer {
 // Rows that decoder_step takes at most.
 inline constexpr int kMaxDecoderStepRows = 8;
 
-// A whole decode step of a decoder (models/decoder.h) for a few sequences in one persistent kernel:
-// embedding, all layers, final norm. Each of several ranks has its shards of the layers' weights
-// and heads, and they take sums over the ranks through `peers`, in rank order in float32; only
-// one rank adds a bias to such a sum. The ranks of a group run the same steps in the same order.
+// A decode step of a few sequences in one persistent kernel: embedding, all layers, final norm
+// (models/decoder.h); or a stage's part of it. Each of several ranks has its shards of weights and
+// heads, and they take sums over the ranks through `peers`, in rank order in float32; only one
+// rank adds a bias to such a sum. The ranks of a group run the same steps in the same order.
 struct CudaDecoderStep {
   DType dtype;                 // of activations, the embedding and dense weights
   WeightFormat weight_format;  // of the layers' matrices
@@ -398,17 +398,17 @@ struct CudaDecoderStep {
   int rotary_dim;
   const CudaDecoderLayer* layers;  // [num_layers], device memory
   int num_layers;
-  const float* final_norm;
-  const void* embedding;  // [vocab, hidden]
-  const int32_t* token_ids;
+  const float* final_norm;   // null: another stage goes on
+  const void* embedding;     // [vocab, hidden]; without token_ids the state of the stage before
+  const int32_t* token_ids;  // null: another stage has begun (ops/decoder_step.h)
   const int32_t* positions;
   const int64_t* slot_mapping;
   const int32_t* context_lens;
   const int32_t* block_tables;
   int64_t table_width;
   CudaKvCache cache;  // keys and values are the layers'
-  void* out;          // [rows, hidden]: the normed hidden state
-  void* scratch;      // decoder_step_scratch_bytes(...) bytes, zero before the first use
+  void* out;  // [rows, hidden]: the normed hidden state; without final_norm the state; may be that
+  void* scratch;  // decoder_step_scratch_bytes(...) bytes, zero before the first use
   // With more than one rank: at least decoder_step_peer_words(...), used only by this model's
   // steps.
   PeerWords peers = {};

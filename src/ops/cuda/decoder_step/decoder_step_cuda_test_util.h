@@ -124,8 +124,15 @@ class Model {
   // The step on the host, for a row; writes the caches. With `others`, what another rank adds, and
   // in `own` what this one does.
   Values run(int row, const RankSums* others = nullptr, RankSums* own = nullptr) {
+    return normed(run_layers(row, embedded(row), others, own), final_norm_);
+  }
+  Values embedded(int row) const {
     const auto* from = &embedding_[to_size(token_ids_[to_size(row)] * shape_.hidden)];
-    Values residual(from, from + shape_.hidden);
+    return {from, from + shape_.hidden};
+  }
+  // The residual before the final norm.
+  Values run_layers(int row, Values residual, const RankSums* others = nullptr,
+                    RankSums* own = nullptr) {
     for (int i = 0; i < shape_.num_layers; ++i) {
       Layer& layer = layers_[to_size(i)];
       const Values qkv = multiply(normed(residual, layer.input_norm), layer.qkv, layer.qkv_bias);
@@ -143,7 +150,7 @@ class Model {
       if (others != nullptr) add(residual, others->after_mlp);
       if (own != nullptr) *own = {attended, projected};
     }
-    return normed(residual, final_norm_);
+    return residual;
   }
 
   int64_t window(int layer) const { return layer % 2 == 1 ? shape_.sliding_window : 0; }

@@ -169,6 +169,11 @@ __device__ __forceinline__ void stream_weights(const CudaDecoderStep& args, cons
   }
 }
 
+// Of a launch: one for each layer, and one before them where a stage takes what another has left.
+__device__ __forceinline__ int num_tags(const CudaDecoderStep& args) {
+  return args.num_layers + (args.token_ids == nullptr ? 1 : 0);
+}
+
 // The feature of the residual that a thread owns.
 struct Owned {
   int row;
@@ -183,11 +188,45 @@ __device__ __forceinline__ Owned owned_of(const BlockState& block, const Share& 
   return {at.row, feature, at.group < share.num_groups<W>() && feature < share.end};
 }
 
+// An element's place in a [rows, hidden] tensor of the step.
+__device__ __forceinline__ int64_t place_of(const CudaDecoderStep& args, const Owned& owned) {
+  return owned.row * args.hidden + owned.feature;
+}
+
 template <typename T>
 __device__ __forceinline__ float embedded(const CudaDecoderStep& args, const Owned& owned) {
   if (!owned.exists) return 0;
   const int64_t at = args.token_ids[owned.row] * args.hidden + owned.feature;
   return static_cast<float>(static_cast<const T*>(args.embedding)[at]);
+}
+
+// The residual that the stage before has left. Published as the layer before would have.
+template <typename T>
+__device__ __forceinline__ float handed_over(const CudaDecoderStep& args, const Owned& owned,
+                                             Word* after_mlp, uint32_t tag) {
+  float residual = 0;
+  if (owned.exists) {
+    const T* const hidden = static_cast<const T*>(args.embedding);
+    const int64_t at = place_of(args, owned);
+    residual =
+        static_cast<float>(hidden[args.rows * args.hidden + at]) + static_cast<float>(hidden[at]);
+  }
+  publish_pair<T>(after_mlp, static_cast<int>(args.hidden), owned.row, owned.feature, residual,
+                  owned.exists, tag);
+  return residual;
+}
+
+// Leaves the residual to the next stage, with what rounding takes from it as the ranks' open sum.
+template <typename T>
+__device__ __forceinline__ void hand_over(const CudaDecoderStep& args, const Owned& owned,
+                                          float residual) {
+  if (!owned.exists) return;
+  T* const hidden = static_cast<T*>(args.out);
+  const int64_t at = place_of(args, owned);
+  const T rounded = static_cast<T>(residual);
+  const float rest = args.peers.rank == 0 ? residual - static_cast<float>(rounded) : 0.0f;
+  hidden[args.rows * args.hidden + at] = rounded;
+  hidden[at] = static_cast<T>(rest);
 }
 
 template <typename W>
@@ -201,7 +240,7 @@ __device__ __forceinline__ void final_norm(const BlockState& block, const CudaDe
   if (!owned.exists) return;
   const float value =
       residual * norm_factor(block, owned.row, hidden, args.eps) * args.final_norm[owned.feature];
-  static_cast<T*>(args.out)[owned.row * args.hidden + owned.feature] = static_cast<T>(value);
+  static_cast<T*>(args.out)[place_of(args, owned)] = static_cast<T>(value);
 }
 
 template <typename W, int kHeadDim>
@@ -211,9 +250,11 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
   const int hidden = static_cast<int>(args.hidden);
   const int qkv = static_cast<int>(qkv_width(args));
   const BlockShares& shares = block.shares();
-  const uint32_t first_tag = *exchanges.last_tag + 1;
+  const bool embeds = args.token_ids != nullptr;
+  const uint32_t first_tag = *exchanges.last_tag + num_tags(args) - args.num_layers + 1;
   const Owned owned = owned_of<W>(block, shares.projected[0]);
-  float residual = embedded<T>(args, owned);
+  float residual = embeds ? embedded<T>(args, owned)
+                          : handed_over<T>(args, owned, exchanges.after_mlp, first_tag - 1);
   constexpr int kLayerWords = kLayerBytes / 8;
   // Two layers are in shared memory: this one, and the next one on its way.
   const auto fetch_layer = [&](int i) {
@@ -245,7 +286,7 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
       Word* const normed_out = first ? exchanges.qkv : exchanges.inner;
       const Share& normed = shares.normed[half];
       if (normed.num_groups<W>() > 0) {
-        const Rows in = first ? residual_of(exchanges.after_mlp, tag - 1, i == 0)
+        const Rows in = first ? residual_of(exchanges.after_mlp, tag - 1, embeds && i == 0)
                               : residual_of(exchanges.after_attention, tag, false);
         normed_product<W>(block, normed, in, first ? layer.input_norm : layer.post_norm, args.eps,
                           first ? layer.qkv_scales : layer.gate_up_scales,
@@ -265,7 +306,9 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
       }
     }
   }
-  if (shares.projected[0].num_groups<W>() > 0) {
+  if (args.final_norm == nullptr) {
+    hand_over<T>(args, owned, residual);
+  } else if (shares.projected[0].num_groups<W>() > 0) {
     final_norm<W>(block, args,
                   residual_of(exchanges.after_mlp, first_tag + args.num_layers - 1, false), owned,
                   residual);
@@ -276,7 +319,7 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
 __device__ __forceinline__ void finish(const CudaDecoderStep& args, const Exchanges& exchanges) {
   if (atomicAdd(exchanges.finished_blocks, 1u) != gridDim.x - 1) return;
   *exchanges.finished_blocks = 0;
-  *exchanges.last_tag += static_cast<uint32_t>(args.num_layers);
+  *exchanges.last_tag += static_cast<uint32_t>(num_tags(args));
 }
 
 }  // namespace quire::ops::cuda::step
