@@ -27,6 +27,23 @@ TEST(DecoderStep, DeclinesWeightsThatItsKernelDoesNotRead) {
   }
 }
 
+TEST(DecoderStep, TakesAStageWithoutTheEmbedding) {
+  const Weight embedding(DType::kBFloat16, 16, 8);
+  const Weight dense(DType::kBFloat16, 8, 8);
+  DecoderStepLayer layer;
+  layer.qkv = layer.o = layer.gate_up = layer.down = &dense;
+  const DecoderStepLayer layers[] = {layer};
+  DecoderStepModel model;
+  model.layers = layers;
+  for (const Weight* table : {static_cast<const Weight*>(nullptr), &embedding}) {
+    model.embedding = table;
+    model.dtype = DType::kBFloat16;
+    EXPECT_TRUE(DecoderStep::takes_weights(model));
+    model.dtype = DType::kFloat16;
+    EXPECT_FALSE(DecoderStep::takes_weights(model));
+  }
+}
+
 TEST(DecoderStep, TakesFloat8OfOneKind) {
   const Weight embedding(DType::kBFloat16, 16, 8);
   const Weight dense(DType::kBFloat16, 8, 8);
