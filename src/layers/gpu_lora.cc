@@ -236,20 +236,19 @@ ops::CudaLoraRows GpuLoraStep::rows_from(int64_t first_row, int64_t num_rows) co
 void GpuLoraStep::shrink(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
                          const Tensor& in) const {
   ops::lora_shrink(stream, rows_from(first_row, in.dim(0)), layer, in,
-                   adapters_.sums(layer, in.dim(0)));
+                   adapters_.sums(layer, in.dim(0)), *branch_);
 }
 
 void GpuLoraStep::expand(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
-                         const Tensor& in, const Tensor& bias, const Tensor& out) const {
-  ops::lora_expand(stream, rows_from(first_row, out.dim(0)), layer, in,
-                   adapters_.sums(layer, out.dim(0)), bias, out);
+                         const Tensor& bias, const Tensor& out) const {
+  ops::lora_expand(stream, rows_from(first_row, out.dim(0)), layer,
+                   adapters_.sums(layer, out.dim(0)), bias, out, *branch_);
 }
 
 void GpuLoraStep::expand_gated(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
-                               const Tensor& in, const Tensor& bias, const Tensor& gate_up,
-                               const Tensor& out) const {
-  ops::lora_expand_gated(stream, rows_from(first_row, out.dim(0)), layer, in,
-                         adapters_.sums(layer, out.dim(0)), bias, gate_up, out);
+                               const Tensor& bias, const Tensor& gate_up, const Tensor& out) const {
+  ops::lora_expand_gated(stream, rows_from(first_row, out.dim(0)), layer,
+                         adapters_.sums(layer, out.dim(0)), bias, gate_up, out, *branch_);
 }
 
 }  // namespace quire

@@ -8,6 +8,7 @@
 // within the model here; engine/lora_reader.h refuses the rest. Thread safety: one thread, the
 // rank's worker; const use is free.
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -104,17 +105,16 @@ class GpuLoraStep {
   GpuLoraStep(const GpuLora& adapters, const ops::CudaLoraRows& rows)
       : adapters_(adapters), rows_(rows) {}
 
-  // Each is for rows [first_row, first_row + in.dim(0)) of the step. For a layer call shrink(), the
-  // base's product, then expand() or expand_gated() with the same `in` and the bias that the
-  // product added; only then the next layer's, because layers share the scratch.
+  // Each is for rows [first_row, first_row + rows of `in` or `out`) of the step. For a layer call
+  // shrink(), the base's product, then expand() or expand_gated() with the bias that the product
+  // added; only then the next layer's, because layers share the scratch.
   const ops::LoraSlotLayer* find(const void* layer) const { return adapters_.find(layer); }
   void shrink(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
               const Tensor& in) const;
-  void expand(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row, const Tensor& in,
+  void expand(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
               const Tensor& bias, const Tensor& out) const;
   void expand_gated(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
-                    const Tensor& in, const Tensor& bias, const Tensor& gate_up,
-                    const Tensor& out) const;
+                    const Tensor& bias, const Tensor& gate_up, const Tensor& out) const;
   Tensor gate_up(int64_t rows, int64_t n) const { return adapters_.gate_up(rows, n); }
 
  private:
@@ -122,6 +122,8 @@ class GpuLoraStep {
 
   const GpuLora& adapters_;
   ops::CudaLoraRows rows_;
+  // Of the layer between shrink() and what expands it.
+  std::unique_ptr<ops::LoraBranch> branch_ = std::make_unique<ops::LoraBranch>();
 };
 
 }  // namespace quire

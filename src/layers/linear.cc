@@ -52,14 +52,14 @@ const ops::LoraSlotLayer* Linear::slots_of(const ForwardContext& context) const 
 }
 
 // The base's product comes between the adapters' two: its kernel fetches weights while the first
-// runs.
+// runs, and the last fetches its matrices while the base's runs.
 void Linear::forward_in_slots(ForwardContext& context, const ops::LoraSlotLayer& slots,
                               const Tensor& in, const Tensor& out, int64_t first_row) const {
   context.gpu_lora->shrink(context.stream, slots, first_row, in);
   Arena::Scope scope(context.arena);
   const Tensor scratch = scratch_of(context, weight_.weight(), in.dim(0));
   ops::linear(context.stream, in, weight_.weight(), added_bias(), out, scratch);
-  context.gpu_lora->expand(context.stream, slots, first_row, in, added_bias(), out);
+  context.gpu_lora->expand(context.stream, slots, first_row, added_bias(), out);
 }
 
 void Linear::forward_gated_in_slots(ForwardContext& context, const ops::LoraSlotLayer& slots,
@@ -72,8 +72,8 @@ void Linear::forward_gated_in_slots(ForwardContext& context, const ops::LoraSlot
     Arena::Scope scope(context.arena);
     const Tensor scratch = scratch_of(context, weight_.weight(), end - begin);
     ops::linear(context.stream, rows, weight_.weight(), added_bias(), gate_up, scratch);
-    context.gpu_lora->expand_gated(context.stream, slots, first_row + begin, rows, added_bias(),
-                                   gate_up, out.rows(begin, end));
+    context.gpu_lora->expand_gated(context.stream, slots, first_row + begin, added_bias(), gate_up,
+                                   out.rows(begin, end));
   }
 }
 

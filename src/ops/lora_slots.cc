@@ -8,28 +8,25 @@
 namespace quire::ops {
 namespace {
 
-// Whether lora_expand makes t itself.
-bool is_in_one(const Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
-               const Tensor& x) {
-  // A block is launched for each item, also for those of other rows of a large step.
-  bool whole = rows.max_items <= 2 * kMostLoraRowsInOne;
+// Whether the layer's kernels use tensor cores.
+bool takes_pairs(const LoraSlotLayer& layer, DType dtype) {
+  bool whole = true;
   for (int part = 0; part < layer.num_parts; ++part) {
     whole &= layer.first_output[part] % 8 == 0 && layer.num_outputs[part] % 8 == 0;
   }
-  return whole && takes_lora_in_one(stream.device().compute_capability, x.dtype(), rows.num_rows,
-                                    layer.k, layer.max_ranks);
+  return whole && takes_lora_pairs(dtype, layer.k);
 }
 
-CudaLoraExpand expand_args(const Stream& stream, const CudaLoraRows& rows,
-                           const LoraSlotLayer& layer, const Tensor& x, const Tensor& t,
-                           const Tensor& bias, const Tensor& out) {
+CudaLoraExpand expand_args(const CudaLoraRows& rows, const LoraSlotLayer& layer, const Tensor& t,
+                           const Tensor& bias, const Tensor& out, LoraBranch& branch) {
   CudaLoraExpand args = {.dtype = out.dtype(),
                          .rows = rows,
                          .layers = layer.slots,
                          .layer_stride = layer.stride,
-                         .t = t.data<float>(),
+                         .t = t.raw(),
                          .max_ranks = layer.max_ranks,
                          .splits = lora_splits(rows.num_rows, layer.k),
+                         .pairs = takes_pairs(layer, out.dtype()),
                          .num_parts = layer.num_parts,
                          .first_output = {},
                          .num_outputs = {},
@@ -38,15 +35,10 @@ CudaLoraExpand expand_args(const Stream& stream, const CudaLoraRows& rows,
                          .gate_up_stride = 0,
                          .bias = bias.defined() ? bias.data<float>() : nullptr,
                          .out = out.raw(),
-                         .out_stride = out.row_stride()};
+                         .out_stride = out.row_stride(),
+                         .branch = &branch};
   std::ranges::copy(layer.first_output, args.first_output);
   std::ranges::copy(layer.num_outputs, args.num_outputs);
-  if (is_in_one(stream, rows, layer, x)) {
-    args.t = nullptr;
-    args.x = x.raw();
-    args.x_stride = x.row_stride();
-    args.k = layer.k;
-  }
   return args;
 }
 
@@ -66,14 +58,14 @@ int64_t lora_sums(const LoraSlotLayer& layer, int64_t rows) {
 }
 
 void lora_shrink(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
-                 const Tensor& x, const Tensor& t) {
+                 const Tensor& x, const Tensor& t, LoraBranch& branch) {
   Dim r{"R", rows.num_rows}, k{"K", layer.k}, sums{"sums", lora_sums(layer, rows.num_rows)};
   const DType dtype = activation_dtype(stream, x);
   ShapeCheck("lora_shrink")
       .expect("x", x, dtype, {&r, &k})
       .expect("t", t, DType::kFloat32, {&sums})
       .require(!stream.is_cpu(), "adapters in slots are a GPU's");
-  if (!stream.computes() || is_in_one(stream, rows, layer, x)) return;
+  if (!stream.computes()) return;
   const CudaLoraShrink args = {.dtype = dtype,
                                .rows = rows,
                                .layers = layer.slots,
@@ -83,44 +75,43 @@ void lora_shrink(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& 
                                .k = layer.k,
                                .max_ranks = layer.max_ranks,
                                .splits = lora_splits(rows.num_rows, layer.k),
-                               .t = t.data<float>()};
+                               .pairs = takes_pairs(layer, dtype),
+                               .t = t.raw(),
+                               .branch = rows.num_rows <= kMostLoraSplitRows ? &branch : nullptr};
   stream.cuda_kernels().lora_shrink(stream.cuda(), args);
 }
 
 void lora_expand(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
-                 const Tensor& x, const Tensor& t, const Tensor& bias, const Tensor& out) {
-  Dim r{"R", rows.num_rows}, n{"N"}, k{"K", layer.k};
+                 const Tensor& t, const Tensor& bias, const Tensor& out, LoraBranch& branch) {
+  Dim r{"R", rows.num_rows}, n{"N"};
   Dim sums{"sums", lora_sums(layer, rows.num_rows)};
   const DType dtype = activation_dtype(stream, out);
   ShapeCheck("lora_expand")
       .expect("out", out, dtype, {&r, &n})
-      .expect("x", x, dtype, {&r, &k})
       .expect("t", t, DType::kFloat32, {&sums})
       .expect_optional("bias", bias, DType::kFloat32, {&n})
       .require(n.value >= outputs_of(layer), "the layer's parts are outputs");
   if (!stream.computes()) return;
-  stream.cuda_kernels().lora_expand(stream.cuda(),
-                                    expand_args(stream, rows, layer, x, t, bias, out));
+  stream.cuda_kernels().lora_expand(stream.cuda(), expand_args(rows, layer, t, bias, out, branch));
 }
 
 void lora_expand_gated(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
-                       const Tensor& x, const Tensor& t, const Tensor& bias, const Tensor& gate_up,
-                       const Tensor& out) {
-  Dim r{"R", rows.num_rows}, i{"I"}, k{"K", layer.k};
+                       const Tensor& t, const Tensor& bias, const Tensor& gate_up,
+                       const Tensor& out, LoraBranch& branch) {
+  Dim r{"R", rows.num_rows}, i{"I"};
   Dim sums{"sums", lora_sums(layer, rows.num_rows)};
   const DType dtype = activation_dtype(stream, out);
   ShapeCheck check("lora_expand_gated");
   check.expect("out", out, dtype, {&r, &i});
   Dim both{"2I", 2 * i.value};
   check.expect("gate_up", gate_up, dtype, {&r, &both})
-      .expect("x", x, dtype, {&r, &k})
       .expect("t", t, DType::kFloat32, {&sums})
       .expect_optional("bias", bias, DType::kFloat32, {&both})
       .require(layer.num_parts == 2 && layer.num_outputs[0] == i.value &&
                    layer.num_outputs[1] == i.value,
                "the layer's parts are gate and up");
   if (!stream.computes()) return;
-  CudaLoraExpand args = expand_args(stream, rows, layer, x, t, bias, out);
+  CudaLoraExpand args = expand_args(rows, layer, t, bias, out, branch);
   args.silu_and_mul = true;
   args.gate_up = gate_up.raw();
   args.gate_up_stride = gate_up.row_stride();

@@ -25,19 +25,20 @@ struct LoraSlotLayer {
 // Number of floats in t for `rows` rows.
 int64_t lora_sums(const LoraSlotLayer& layer, int64_t rows);
 
-// t = x A^T. x [rows.num_rows, k], t float32[lora_sums()]. Does not write t where lora_expand's
-// kernel computes it, too. So call both with the same x, unchanged in between.
+// t = x A^T, in a form of its own. x [rows.num_rows, k], t float32[lora_sums()]. In a graph's
+// capture, what comes next need not wait for few rows: only the lora_expand that follows does,
+// which has to be given the same branch.
 void lora_shrink(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
-                 const Tensor& x, const Tensor& t);
+                 const Tensor& x, const Tensor& t, LoraBranch& branch);
 // out += scale * t B^T, and what factors and biases change. bias float32[N] is the base's that is
 // in `out`, or undefined. out [rows.num_rows, N], its rows may be strided.
 void lora_expand(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
-                 const Tensor& x, const Tensor& t, const Tensor& bias, const Tensor& out);
+                 const Tensor& t, const Tensor& bias, const Tensor& out, LoraBranch& branch);
 // Adds the adapters to gate_up [rows.num_rows, 2I] likewise, then out = silu(gate) * up, for all
 // rows of the items. The layer's parts are gate and up. bias float32[2I] or undefined; out
 // [rows.num_rows, I].
 void lora_expand_gated(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
-                       const Tensor& x, const Tensor& t, const Tensor& bias, const Tensor& gate_up,
-                       const Tensor& out);
+                       const Tensor& t, const Tensor& bias, const Tensor& gate_up,
+                       const Tensor& out, LoraBranch& branch);
 
 }  // namespace quire::ops

@@ -59,13 +59,14 @@ TEST(GpuLoraSlots, RowsAreInItemsOfTheirSlot) {
 
 TEST(GpuLoraSlots, ItemsAreFullWhereTheyCanBe) {
   StepShape shape;
-  shape.num_tokens = 40;
-  shape.num_lora_items = lora_item_room(40, 1);
+  constexpr int64_t kRows = 2 * ops::kLoraItemRows + 8;
+  shape.num_tokens = kRows;
+  shape.num_lora_items = lora_item_room(kRows, 1);
   FilledItems filled(shape);
-  fill_lora_items(std::vector<int32_t>(40, 0), shape, filled.arrays);
+  fill_lora_items(std::vector<int32_t>(kRows, 0), shape, filled.arrays);
   ASSERT_EQ(filled.num_items, 3);
-  EXPECT_EQ(filled.items[0].count, 16);
-  EXPECT_EQ(filled.items[1].count, 16);
+  EXPECT_EQ(filled.items[0].count, ops::kLoraItemRows);
+  EXPECT_EQ(filled.items[1].count, ops::kLoraItemRows);
   EXPECT_EQ(filled.items[2].count, 8);
 }
 

@@ -24,6 +24,11 @@ void for_each_lora_row(const ops::CudaLoraRows& rows, const ops::CudaLoraLayer* 
   }
 }
 
+// How many parts t has. With pairs it is one part of float32 here: as many bytes as the pairs.
+int parts_of(bool pairs, int splits) {
+  return pairs ? 1 : splits;
+}
+
 float dot_of(const std::vector<float>& a, const std::vector<float>& b, size_t begin, size_t end) {
   float sum = 0;
   for (size_t i = begin; i < end; ++i) sum += a[i] * b[i];
@@ -35,9 +40,10 @@ std::vector<float> addends(const ops::CudaLoraExpand& args, const ops::CudaLoraL
                            int64_t row, int part) {
   const int64_t rank = layer.rank[part];
   std::vector<float> t(static_cast<size_t>(rank));
-  for (int split = 0; split < args.splits; ++split) {
-    const float* from =
-        args.t + (split * args.rows.num_rows + row) * args.max_ranks + layer.first_rank[part];
+  for (int split = 0; split < parts_of(args.pairs, args.splits); ++split) {
+    const float* from = static_cast<const float*>(args.t) +
+                        (split * args.rows.num_rows + row) * args.max_ranks +
+                        layer.first_rank[part];
     for (size_t i = 0; i < t.size(); ++i) t[i] += from[i];
   }
   std::vector<float> result;
@@ -72,37 +78,20 @@ void change(const ops::CudaLoraExpand& args, const ops::CudaLoraLayer* layer, in
   }
 }
 
-// lora_expand that is given x.
-void make_both(ops::CudaLoraExpand args) {
-  std::vector<float> t(static_cast<size_t>(args.rows.num_rows * args.max_ranks));
-  lora_shrink({.dtype = args.dtype,
-               .rows = args.rows,
-               .layers = args.layers,
-               .layer_stride = args.layer_stride,
-               .x = args.x,
-               .x_stride = args.x_stride,
-               .k = args.k,
-               .max_ranks = args.max_ranks,
-               .splits = 1,
-               .t = t.data()});
-  args.x = nullptr;
-  args.t = t.data();
-  args.splits = 1;
-  lora_expand(args);
-}
-
 }  // namespace
 
 void lora_shrink(const ops::CudaLoraShrink& args) {
+  const int parts = parts_of(args.pairs, args.splits);
+  auto* const t = static_cast<float*>(args.t);
   const auto shrink = [&](int64_t row, const ops::CudaLoraLayer* layer) {
     if (layer == nullptr) return;
     const std::vector<float> x = read(args.dtype, args.x, row * args.x_stride, args.k);
     for (int64_t rank = 0; rank < layer->ranks; ++rank) {
       const std::vector<float> a = read(args.dtype, layer->a, rank * args.k, args.k);
-      for (int split = 0; split < args.splits; ++split) {
-        args.t[(split * args.rows.num_rows + row) * args.max_ranks + rank] =
-            dot_of(x, a, static_cast<size_t>(args.k * split / args.splits),
-                   static_cast<size_t>(args.k * (split + 1) / args.splits));
+      for (int split = 0; split < parts; ++split) {
+        t[(split * args.rows.num_rows + row) * args.max_ranks + rank] =
+            dot_of(x, a, static_cast<size_t>(args.k * split / parts),
+                   static_cast<size_t>(args.k * (split + 1) / parts));
       }
     }
   };
@@ -110,7 +99,6 @@ void lora_shrink(const ops::CudaLoraShrink& args) {
 }
 
 void lora_expand(const ops::CudaLoraExpand& args) {
-  if (args.x != nullptr) return make_both(args);
   const auto expand = [&](int64_t row, const ops::CudaLoraLayer* layer) {
     if (args.silu_and_mul) {
       const auto read_side = [&](int part) {

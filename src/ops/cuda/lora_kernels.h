@@ -14,14 +14,14 @@
 //
 // Rows of a step that have the same slot are gathered into items, so that a matrix is read once for
 // up to kLoraItemRows rows. What is where is read on the device, so that one graph serves any mix
-// of adapters. Sums are float32; t is float32 too.
+// of adapters. Sums are float32.
 #include <cstdint>
 
 #include "core/dtype.h"
 
 namespace quire::ops {
 
-inline constexpr int kLoraItemRows = 16;
+inline constexpr int kLoraItemRows = 32;
 inline constexpr int kMaxLoraParts = 3;
 // Ranks of a part are padded to a multiple of this, with zeros in A and B.
 inline constexpr int kLoraRankStep = 16;
@@ -58,8 +58,8 @@ struct alignas(16) CudaLoraLayer {
   const float* added[kMaxLoraParts];   // the same, or null: 0
 };
 
-// Sums over k may be cut into parts, which lora_expand adds up in order: few rows are too little
-// work for a GPU otherwise.
+// Sums over k may be cut into parts: few rows are too little work for a GPU otherwise. lora_expand
+// adds the parts up in order; with pairs lora_shrink does.
 inline constexpr int kMaxLoraSplits = 8;
 inline constexpr int64_t kMostLoraSplitRows = 512;
 inline constexpr int lora_splits(int64_t rows, int64_t k) {
@@ -67,6 +67,19 @@ inline constexpr int lora_splits(int64_t rows, int64_t k) {
   const int64_t splits = k / 1024;
   return splits < kMaxLoraSplits ? static_cast<int>(splits) : kMaxLoraSplits;
 }
+
+// Whether both kernels can use tensor cores, which is what `pairs` asks for: of types of 16 bits,
+// where first_output and num_outputs of each part are multiples of 8, too. They then hand on each
+// sum as two numbers of the type, the sum rounded to it and what that leaves.
+inline constexpr bool takes_lora_pairs(DType dtype, int64_t k) {
+  return (dtype == DType::kBFloat16 || dtype == DType::kFloat16) && k % 8 == 0;
+}
+
+// The kernel of a lora_shrink that was captured for a CUDA graph as a branch beside what comes next
+// in the stream, until the lora_expand that waits for it. Lives on the host.
+struct LoraBranch {
+  void* kernel = nullptr;
+};
 
 // t[split][row] = x[row] A^T over the split's part of k, for rows with a slot that has matrices;
 // the others stay as they are.
@@ -78,20 +91,14 @@ struct CudaLoraShrink {
   const void* x;  // [num_rows, k], rows `x_stride` elements apart
   int64_t x_stride;
   int64_t k;
-  int64_t max_ranks;  // a slot's ranks are at most these
+  int64_t max_ranks;  // a slot's ranks are at most these: a multiple of kLoraRankStep
   int splits;
-  float* t;  // [splits, num_rows, max_ranks]
+  bool pairs;
+  void* t;  // float32 [splits, num_rows, max_ranks]; with pairs dtype [num_rows, 2, max_ranks]
+  // Null: what comes next in the stream waits. Else only lora_expand with the same branch does, if
+  // this is captured, and there has to be one.
+  LoraBranch* branch = nullptr;
 };
-
-// Whether lora_expand makes t itself where it is given x: on compute capability 9.0, for few rows
-// and small ranks, and widths of whole packs.
-inline constexpr int64_t kMostLoraRowsInOne = 64;
-inline constexpr int64_t kMostLoraRanksInOne = 48;
-inline constexpr bool takes_lora_in_one(int compute_capability, DType dtype, int64_t rows,
-                                        int64_t k, int64_t max_ranks) {
-  return compute_capability == 90 && (dtype == DType::kBFloat16 || dtype == DType::kFloat16) &&
-         rows <= kMostLoraRowsInOne && k % 8 == 0 && max_ranks <= kMostLoraRanksInOne;
-}
 
 // out[row][outputs of each part] += scale * (sum of t's splits) B^T, for rows with a slot, and then
 // what factors and biases change. With silu_and_mul there are two parts of the same width, gate and
@@ -103,9 +110,10 @@ struct CudaLoraExpand {
   CudaLoraRows rows;
   const CudaLoraLayer* layers;
   int64_t layer_stride;
-  const float* t;  // or null, with x
+  const void* t;  // CudaLoraShrink's
   int64_t max_ranks;
   int splits;
+  bool pairs;
   int num_parts;
   int64_t first_output[kMaxLoraParts];
   int64_t num_outputs[kMaxLoraParts];
@@ -115,11 +123,7 @@ struct CudaLoraExpand {
   const float* bias;  // the base's, which is in the outputs: one for each; null: none
   void* out;
   int64_t out_stride;
-  // CudaLoraShrink's, in its place where takes_lora_in_one(), and first_output and num_outputs are
-  // multiples of 8. Else null.
-  const void* x = nullptr;
-  int64_t x_stride = 0;
-  int64_t k = 0;
+  LoraBranch* branch = nullptr;  // the shrink's
 };
 
 }  // namespace quire::ops

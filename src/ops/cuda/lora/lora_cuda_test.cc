@@ -233,6 +233,7 @@ void LoraCudaTest::run(const Case& sizes) {
                            .t = t.data(),
                            .max_ranks = slots.max_ranks(),
                            .splits = splits,
+                           .pairs = false,
                            .num_parts = static_cast<int>(sizes.widths.size()),
                            .first_output = {},
                            .num_outputs = {},
@@ -247,33 +248,26 @@ void LoraCudaTest::run(const Case& sizes) {
     if (part > 0)
       expand.first_output[part] = expand.first_output[part - 1] + sizes.widths[part - 1];
   }
-  const auto run_kernels = [&](bool in_one) {
-    CudaLoraExpand args = expand;
-    if (in_one) {
-      args.t = nullptr;
-      args.x = device_x.data();
-      args.x_stride = static_cast<int64_t>(x_stride);
-      args.k = sizes.k;
-    }
+  const auto run_kernels = [&](bool pairs) {
+    expand.pairs = pairs;
     t.poison();
     if (sizes.gated) {
       out.poison();
     } else {
       out.upload(before);
     }
-    if (!in_one) {
-      cuda::lora_shrink(stream(), {.dtype = sizes.dtype,
-                                   .rows = rows,
-                                   .layers = slots.table(),
-                                   .layer_stride = Slots::kStride,
-                                   .x = device_x.data(),
-                                   .x_stride = static_cast<int64_t>(x_stride),
-                                   .k = sizes.k,
-                                   .max_ranks = slots.max_ranks(),
-                                   .splits = splits,
-                                   .t = t.data()});
-    }
-    cuda::lora_expand(stream(), args);
+    cuda::lora_shrink(stream(), {.dtype = sizes.dtype,
+                                 .rows = rows,
+                                 .layers = slots.table(),
+                                 .layer_stride = Slots::kStride,
+                                 .x = device_x.data(),
+                                 .x_stride = static_cast<int64_t>(x_stride),
+                                 .k = sizes.k,
+                                 .max_ranks = slots.max_ranks(),
+                                 .splits = splits,
+                                 .pairs = pairs,
+                                 .t = t.data()});
+    cuda::lora_expand(stream(), expand);
     synchronize();
     return out.download_bytes();
   };
@@ -308,13 +302,12 @@ void LoraCudaTest::run(const Case& sizes) {
 
   bool whole = true;
   for (const int64_t width : sizes.widths) whole &= width % 8 == 0;
-  const bool has_in_one = whole && takes_lora_in_one(stream().compute_capability(), sizes.dtype,
-                                                     rows.num_rows, sizes.k, slots.max_ranks());
-  for (const bool in_one : {false, true}) {
-    if (in_one && !has_in_one) continue;
-    SCOPED_TRACE(in_one ? "in one kernel" : "in two kernels");
-    const std::vector<std::byte> bytes = run_kernels(in_one);
-    ASSERT_TRUE(run_kernels(in_one) == bytes) << "a second run gives other bits";
+  const bool takes_pairs = whole && takes_lora_pairs(sizes.dtype, sizes.k);
+  for (const bool pairs : {false, true}) {
+    if (pairs && !takes_pairs) continue;
+    SCOPED_TRACE(pairs ? "by tensor cores" : "element by element");
+    const std::vector<std::byte> bytes = run_kernels(pairs);
+    ASSERT_TRUE(run_kernels(pairs) == bytes) << "a second run gives other bits";
     const std::vector<float> actual = decode(sizes.dtype, bytes);
     for (size_t row = 0; row < num_rows; ++row) {
       const size_t at = row * static_cast<size_t>(out_stride);

@@ -18,8 +18,9 @@ __device__ __forceinline__ LoraBlock lora_block(const CudaLoraRows& rows,
                                                 const CudaLoraLayer* layers, int64_t layer_stride,
                                                 int index) {
   LoraBlock block = {{-1, 0, 0, 0}, nullptr};
-  if (index >= *rows.num_items) return block;
+  // Both are on their way at once.
   const int4 words = reinterpret_cast<const int4*>(rows.items)[index];
+  if (index >= *rows.num_items) return block;
   block.item = {words.x, words.y, words.z, 0};
   if (block.item.slot >= 0) block.layer = layers + block.item.slot * layer_stride;
   return block;

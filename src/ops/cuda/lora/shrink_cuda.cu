@@ -2,11 +2,15 @@
 #include <type_traits>
 
 #include "base/ceil_div.h"
+#include "base/check.h"
 #include "core/launch.cuh"
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/lora/branch.cuh"
 #include "ops/cuda/lora/rows.cuh"
+#include "ops/cuda/ptx/clusters.cuh"
 #include "ops/cuda/ptx/mma.cuh"
+#include "ops/cuda/ptx/shared_memory.cuh"
 
 namespace quire::ops::cuda {
 namespace {
@@ -15,104 +19,187 @@ constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
 // Inputs that a block multiplies at a time: 32 for each warp; lane l has the 8 from 8 (l % 4) on.
 constexpr int kInputStep = 32 * kWarps;
+constexpr int kLineBytes = 128;
+// Ranks of a layer, all parts together.
+constexpr int64_t kMostSmallRanks = 192;
 
-__device__ __forceinline__ float* sums_of(const CudaLoraShrink& args, int split, int row) {
-  return args.t + (split * args.rows.num_rows + row) * args.max_ranks;
+// A's rows [first_rank, first_rank + 8 * kTiles), of which those from `ranks` on are zeros, by the
+// lane's inputs of kSteps steps. An input's place in the products is the same for x and A and
+// otherwise free, so that each lane loads 16 bytes at a time.
+template <typename T, int kSteps, int kTiles>
+__device__ __forceinline__ void load_matrix(uint4 (&a)[kSteps][kTiles], const T* matrix, int64_t k,
+                                            int first_rank, int ranks, int step, int end) {
+  const int64_t lane_input = threadIdx.x / 32 * 32 + threadIdx.x % 4 * 8;
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+    const int64_t input = int64_t{step + i} * kInputStep + lane_input;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const int rank = first_rank + 8 * tile + static_cast<int>(threadIdx.x) % 32 / 4;
+      a[i][tile] = make_uint4(0, 0, 0, 0);
+      if (step + i < end && input < k && rank < ranks) {
+        a[i][tile] = *reinterpret_cast<const uint4*>(matrix + rank * k + input);
+      }
+    }
+  }
 }
 
-// 16 rows by 8 * kTiles ranks over a split of the inputs; warps share the inputs out. An input's
-// place in the products is the same for x and A and otherwise free, so that each lane loads 16
-// bytes at a time. Grid: items, ranks, splits.
-template <typename T, int kTiles>
-__global__ __launch_bounds__(kThreads) void shrink_tiles(
+// Asks for what steps [step, end) read of those rows.
+template <typename T>
+__device__ __forceinline__ void prefetch_matrix(const T* matrix, int64_t k, int first_rank,
+                                                int end_rank, int step, int end) {
+  constexpr int kLine = kLineBytes / static_cast<int>(sizeof(T));
+  const int first = step * kInputStep;
+  const int lines =
+      (static_cast<int>(min(k, int64_t{end} * kInputStep)) - first + kLine - 1) / kLine;
+  if (lines <= 0) return;
+  for (int i = threadIdx.x; i < lines * (end_rank - first_rank); i += kThreads) {
+    const T* line = matrix + (first_rank + i / lines) * k + first + i % lines * kLine;
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+  }
+}
+
+// The sum of the warps' sums, and then of the cluster's blocks, in pairs to t; all sums have the
+// same order. Row i is the item's row `first + i`. Ends with a barrier of the cluster.
+template <typename T, int kRows, int kRanks>
+__device__ __forceinline__ void store_sums(const CudaLoraShrink& args, const LoraItem& item,
+                                           int first, int first_rank, int ranks,
+                                           float (&sums)[kWarps][kRows * kRanks]) {
+  constexpr int kSums = kRows * kRanks;
+  __syncthreads();
+  for (int i = threadIdx.x; i < kSums; i += kThreads) {
+    float sum = 0;
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) sum += sums[warp][i];
+    sums[0][i] = sum;
+  }
+  const int blocks = static_cast<int>(gridDim.x);
+  const int block = static_cast<int>(blockIdx.x);
+  if (blocks == 1) {
+    __syncthreads();
+  } else if constexpr (kHasClusters) {
+    synchronize_cluster();
+  }
+  for (int i = kSums * block / blocks + static_cast<int>(threadIdx.x);
+       i < kSums * (block + 1) / blocks; i += kThreads) {
+    const int row = local_row(args.rows, item, first + i / kRanks);
+    const int rank = first_rank + i % kRanks;
+    if (row < 0 || rank >= ranks) continue;
+    float sum = 0;
+    if (blocks == 1) {
+      sum = sums[0][i];
+    } else if constexpr (kHasClusters) {
+      const uint32_t address = shared_address(&sums[0][i]);
+      float parts[kMaxLoraSplits];
+#pragma unroll
+      for (int part = 0; part < kMaxLoraSplits; ++part) {
+        parts[part] = part < blocks ? load_in_cluster(address_in_cluster(address, part)) : 0.0f;
+      }
+#pragma unroll
+      for (int part = 0; part < kMaxLoraSplits; ++part) sum += parts[part];
+    }
+    T* const to = static_cast<T*>(args.t) + 2 * row * args.max_ranks + rank;
+    const T rounded = from_float<T>(sum);
+    to[0] = rounded;
+    to[args.max_ranks] = from_float<T>(sum - to_float(rounded));
+  }
+  // No block leaves, or goes on, while others read its sums.
+  if (blocks == 1) {
+    __syncthreads();
+  } else if constexpr (kHasClusters) {
+    synchronize_cluster();
+  }
+}
+
+// 16 * kRowTiles rows at a time by 8 * kTiles ranks over a part of the inputs; warps share the
+// inputs out, kSteps loads under way in each. Grid: parts of the inputs, which are a cluster;
+// ranks; items.
+template <typename T, int kRowTiles, int kTiles, int kSteps>
+__global__ __launch_bounds__(kThreads) void shrink_pairs(
     const __grid_constant__ CudaLoraShrink args) {
-  // Loads of A that are under way before the kernel before has ended.
-  constexpr int kAhead = kTiles <= 2 ? 4 : 1;
+  constexpr int kRows = 16 * kRowTiles;
   constexpr int kRanks = 8 * kTiles;
-  __shared__ float sums[kWarps][kLoraItemRows][kRanks];
+  __shared__ float sums[kWarps][kRows * kRanks];
   release_next();
-  const LoraBlock block = lora_block(args.rows, args.layers, args.layer_stride, blockIdx.x);
+  const LoraBlock block = lora_block(args.rows, args.layers, args.layer_stride, blockIdx.z);
   const int first_rank = blockIdx.y * kRanks;
   const int ranks = block.layer == nullptr ? 0 : block.layer->ranks;
   if (first_rank >= ranks) return wait_for_previous();
 
   const int warp = threadIdx.x / 32;
   const int octet = threadIdx.x % 32 / 4;
-  const int64_t lane_input = warp * 32 + threadIdx.x % 4 * 8;
-  const int num_steps = static_cast<int>(ceil_div<int64_t>(args.k, kInputStep));
-  const int split = blockIdx.z;
-  const int end = num_steps * (split + 1) / args.splits;
-  int step = num_steps * split / args.splits;
-
+  const auto num_steps = static_cast<int>((args.k + kInputStep - 1) / kInputStep);
+  const int begin = num_steps * static_cast<int>(blockIdx.x) / static_cast<int>(gridDim.x);
+  const int end = num_steps * static_cast<int>(blockIdx.x + 1) / static_cast<int>(gridDim.x);
   const auto* matrix = static_cast<const T*>(block.layer->a);
-  uint4 a[kAhead][kTiles];
-  const auto load_a = [&] {
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int64_t input = int64_t{step + i} * kInputStep + lane_input;
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        const int rank = first_rank + 8 * tile + octet;
-        a[i][tile] = make_uint4(0, 0, 0, 0);
-        if (step + i < end && input < args.k && rank < ranks) {
-          a[i][tile] = *reinterpret_cast<const uint4*>(matrix + rank * args.k + input);
-        }
-      }
-    }
-  };
-  load_a();
-  const int rows[2] = {local_row(args.rows, block.item, octet),
-                       local_row(args.rows, block.item, octet + 8)};
-  wait_for_previous();
-
-  float products[kTiles][4] = {};
   const auto* in = static_cast<const T*>(args.x);
-  while (step < end) {
-    uint4 x[kAhead][2];
+  uint4 a[kSteps][kTiles];
+  load_matrix(a, matrix, args.k, first_rank, ranks, begin, end);
+  prefetch_matrix(matrix, args.k, first_rank, min(ranks, first_rank + kRanks), begin + kSteps, end);
+  for (int first = 0; first < block.item.count; first += kRows) {
+    int rows[kRowTiles][2];
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int64_t input = int64_t{step + i} * kInputStep + lane_input;
+    for (int i = 0; i < 2 * kRowTiles; ++i) {
+      rows[i / 2][i % 2] = local_row(args.rows, block.item, first + 8 * i + octet);
+    }
+    if (first == 0) {
+      wait_for_previous();
+    } else {
+      load_matrix(a, matrix, args.k, first_rank, ranks, begin, end);
+    }
+    float products[kRowTiles][kTiles][4] = {};
+    for (int step = begin; step < end;) {
+      uint4 x[kSteps][kRowTiles][2];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        x[i][half] = make_uint4(0, 0, 0, 0);
-        if (step + i < end && input < args.k && rows[half] >= 0) {
-          x[i][half] = *reinterpret_cast<const uint4*>(in + rows[half] * args.x_stride + input);
+      for (int i = 0; i < kSteps; ++i) {
+        const int64_t input =
+            int64_t{step + i} * kInputStep + warp * 32 + static_cast<int>(threadIdx.x) % 4 * 8;
+        const bool any = step + i < end && input < args.k;
+#pragma unroll
+        for (int half = 0; half < 2 * kRowTiles; ++half) {
+          const int row = rows[half / 2][half % 2];
+          uint4& to = x[i][half / 2][half % 2];
+          to = make_uint4(0, 0, 0, 0);
+          if (any && row >= 0)
+            to = *reinterpret_cast<const uint4*>(in + row * args.x_stride + input);
         }
       }
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+#pragma unroll
+        for (int row_tile = 0; row_tile < kRowTiles; ++row_tile) {
+          if (row_tile > 0 && first + 16 * row_tile >= block.item.count) continue;
+          const uint4 upper = x[i][row_tile][0];
+          const uint4 lower = x[i][row_tile][1];
+          const uint32_t early[4] = {upper.x, lower.x, upper.y, lower.y};
+          const uint32_t late[4] = {upper.z, lower.z, upper.w, lower.w};
+#pragma unroll
+          for (int tile = 0; tile < kTiles; ++tile) {
+            multiply_add<T>(products[row_tile][tile], early, a[i][tile].x, a[i][tile].y);
+            multiply_add<T>(products[row_tile][tile], late, a[i][tile].z, a[i][tile].w);
+          }
+        }
+      }
+      step += kSteps;
+      if (step < end) load_matrix(a, matrix, args.k, first_rank, ranks, step, end);
     }
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const uint32_t first[4] = {x[i][0].x, x[i][1].x, x[i][0].y, x[i][1].y};
-      const uint32_t second[4] = {x[i][0].z, x[i][1].z, x[i][0].w, x[i][1].w};
+    for (int row_tile = 0; row_tile < kRowTiles; ++row_tile) {
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
-        if (first_rank + 8 * tile >= ranks) continue;
-        multiply_add<T>(products[tile], first, a[i][tile].x, a[i][tile].y);
-        multiply_add<T>(products[tile], second, a[i][tile].z, a[i][tile].w);
+        const float(&values)[4] = products[row_tile][tile];
+        const int at = (16 * row_tile + octet) * kRanks + 8 * tile + threadIdx.x % 4 * 2;
+        *reinterpret_cast<float2*>(&sums[warp][at]) = make_float2(values[0], values[1]);
+        *reinterpret_cast<float2*>(&sums[warp][at + 8 * kRanks]) =
+            make_float2(values[2], values[3]);
       }
     }
-    step += kAhead;
-    if (step < end) load_a();
+    store_sums<T, kRows, kRanks>(args, block.item, first, first_rank, ranks, sums);
   }
+}
 
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-    const int column = 8 * tile + threadIdx.x % 4 * 2;
-    sums[warp][octet][column] = products[tile][0];
-    sums[warp][octet][column + 1] = products[tile][1];
-    sums[warp][octet + 8][column] = products[tile][2];
-    sums[warp][octet + 8][column + 1] = products[tile][3];
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < kLoraItemRows * kRanks; i += kThreads) {
-    const int rank = i % kRanks;
-    const int row = local_row(args.rows, block.item, i / kRanks);
-    if (row < 0 || first_rank + rank >= ranks) continue;
-    float sum = 0;
-#pragma unroll
-    for (int part = 0; part < kWarps; ++part) sum += sums[part][i / kRanks][rank];
-    sums_of(args, split, row)[first_rank + rank] = sum;
-  }
+__device__ __forceinline__ float* sums_of(const CudaLoraShrink& args, int split, int row) {
+  return static_cast<float*>(args.t) + (split * args.rows.num_rows + row) * args.max_ranks;
 }
 
 // For float32, and inputs that are no whole number of packs. Grid: items, ranks, splits.
@@ -150,12 +237,30 @@ __global__ __launch_bounds__(kThreads) void shrink_elements(
   }
 }
 
-template <typename T, int kTiles>
-void launch_tiles(CudaStream& stream, const CudaLoraShrink& args) {
-  const dim3 grid(static_cast<unsigned>(args.rows.max_items),
-                  static_cast<unsigned>(ceil_div<int64_t>(args.max_ranks, 8 * kTiles)),
-                  static_cast<unsigned>(args.splits));
-  launch(stream, shrink_tiles<T, kTiles>, grid, dim3(kThreads), 0, args);
+template <typename T, int kRowTiles, int kTiles, int kSteps>
+void launch_pairs(CudaStream& stream, const CudaLoraShrink& args) {
+  // A cluster, which is what adds the parts up, needs compute capability 9.0.
+  const bool has_clusters = stream.compute_capability() >= 90;
+  const auto splits = static_cast<unsigned>(has_clusters ? args.splits : 1);
+  cudaLaunchConfig_t config = {};
+  config.gridDim =
+      dim3(splits, static_cast<unsigned>(ceil_div<int64_t>(args.max_ranks, 8 * kTiles)),
+           static_cast<unsigned>(args.rows.max_items));
+  config.blockDim = dim3(kThreads);
+  config.stream = stream.get();
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = splits;
+  attributes[1].val.clusterDim.y = 1;
+  attributes[1].val.clusterDim.z = 1;
+  config.attrs = attributes;
+  config.numAttrs = !has_clusters ? 0 : splits > 1 ? 2 : 1;
+  launch_branch(stream, args.branch, [&] {
+    check_cuda(cudaLaunchKernelEx(&config, shrink_pairs<T, kRowTiles, kTiles, kSteps>, args),
+               "launching a kernel");
+  });
 }
 
 }  // namespace
@@ -165,10 +270,15 @@ void lora_shrink(CudaStream& stream, const CudaLoraShrink& args) {
   with_element_type(args.dtype, [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>) {
-      if (args.k % kPackSize == 0 && args.x_stride % kPackSize == 0) {
-        // With many rows there are blocks enough, and the fewer of them read a row the better.
-        if (args.rows.num_rows > kMostLoraSplitRows) return launch_tiles<T, 6>(stream, args);
-        return launch_tiles<T, 2>(stream, args);
+      if (args.pairs) {
+        check(takes_lora_pairs(args.dtype, args.k) && args.x_stride % kPackSize == 0,
+              "rows are whole packs");
+        // Small ranks of few rows have nothing to share, and the more blocks the better.
+        const bool is_small = args.max_ranks <= kMostSmallRanks;
+        if (is_small && args.rows.num_rows <= kMostLoraSplitRows) {
+          return launch_pairs<T, 1, 2, 4>(stream, args);
+        }
+        return launch_pairs<T, 2, 4, 2>(stream, args);
       }
     }
     const dim3 grid(static_cast<unsigned>(args.rows.max_items),

@@ -1,9 +1,10 @@
 #pragma once
 // A warp's 16 rows by 32 outputs of what adapters add: t B^T, 16 ranks at a time.
 //
-// t is multiplied as the sum of two numbers of T. Which output is which column of a product is
-// free: lane l has the 8 from 8 (l % 4) on, which it adds to the outputs at once, of rows l / 4 and
-// l / 4 + 8. Which rank is which is free as well: the lane's are 4 (l % 4) and the next three.
+// t comes as pairs of numbers of T (ops/cuda/lora_kernels.h). Which output is which column of a
+// product is free: lane l has the 8 from 8 (l % 4) on, which it adds to the outputs at once, of
+// rows l / 4 and l / 4 + 8. Which rank is which is free as well: the lane's are 4 (l % 4) and the
+// next three.
 #include <cstdint>
 
 #include "ops/cuda/elements.cuh"
@@ -15,46 +16,95 @@ namespace quire::ops::cuda {
 
 inline constexpr int kTileOutputs = 32;
 
-// The lane's part of B for 16 ranks: of an output each. Zeros beyond the matrix.
-struct TileWeights {
-  uint2 at[4];
-};
-
-// matrix [num_outputs, ranks]; not looked at where `rank`, the first of the 16, is not below ranks.
-template <typename T>
-__device__ __forceinline__ TileWeights load_weights(const void* matrix, int ranks, int num_outputs,
-                                                    int first_output, int rank) {
-  const int octet = threadIdx.x % 32 / 4;
-  TileWeights b;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int output = first_output + octet / 2 * 8 + 2 * i + octet % 2;
-    b.at[i] = make_uint2(0, 0);
-    if (rank < ranks && output < num_outputs) {
-      b.at[i] = *reinterpret_cast<const uint2*>(
-          static_cast<const T*>(matrix) + int64_t{output} * ranks + rank + 4 * (threadIdx.x % 4));
-    }
-  }
-  return b;
-}
-
 // Sums of the lane's outputs: number i of row l / 4 is in at[i / 2][i % 2], that of row l / 4 + 8
 // in at[i / 2][2 + i % 2].
 struct TileSums {
   float at[4][4];
 };
 
-// t's 16 ranks from `rank` on, in rows kStride elements apart.
-template <typename T, int kStride>
-__device__ __forceinline__ void multiply_tile(TileSums& sums, const T* t, int rank,
-                                              const TileWeights& b) {
+// The lane's part of B for 16 ranks: of an output each.
+struct TileWeights {
+  uint2 at[4];
+};
+
+// Of the lane's outputs, the i-th of which B's.
+__device__ __forceinline__ int tile_output(int i) {
   const int octet = threadIdx.x % 32 / 4;
-  const T* from = t + octet * kStride + rank + 4 * (threadIdx.x % 4);
-  const uint2 upper = *reinterpret_cast<const uint2*>(from);
-  const uint2 lower = *reinterpret_cast<const uint2*>(from + 8 * kStride);
-  const uint32_t a[4] = {upper.x, lower.x, upper.y, lower.y};
+  return octet / 2 * 8 + 2 * i + octet % 2;
+}
+
+// matrix [num_outputs, ranks], zeros beyond it; not looked at where `rank`, the first of the 16, is
+// not below ranks.
+template <typename T>
+__device__ __forceinline__ TileWeights load_weights(const T* matrix, int ranks, int num_outputs,
+                                                    int first_output, int rank) {
+  TileWeights b;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) multiply_add<T>(sums.at[i], a, b.at[i].x, b.at[i].y);
+  for (int i = 0; i < 4; ++i) {
+    const int output = first_output + tile_output(i);
+    b.at[i] = make_uint2(0, 0);
+    if (rank < ranks && output < num_outputs) {
+      b.at[i] = *reinterpret_cast<const uint2*>(matrix + int64_t{output} * ranks + rank +
+                                                4 * (threadIdx.x % 4));
+    }
+  }
+  return b;
+}
+
+// The lane's part of t for 16 ranks: of its two rows, each as a sum of two numbers.
+struct TileRows {
+  uint2 at[2][2];  // [row][number]
+};
+
+// t of two rows (-1: zeros) in pairs `max_ranks` apart; not looked at where `rank`, the first of
+// the 16, is not below ranks. first_rank is that of the matrix.
+template <typename T>
+__device__ __forceinline__ TileRows load_rows(const void* t, int64_t max_ranks,
+                                              const int (&rows)[2], int first_rank, int rank,
+                                              int ranks) {
+  TileRows result;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int number = 0; number < 2; ++number) {
+      result.at[half][number] = make_uint2(0, 0);
+      if (rows[half] >= 0 && rank < ranks) {
+        result.at[half][number] = *reinterpret_cast<const uint2*>(
+            static_cast<const T*>(t) + (2 * rows[half] + number) * max_ranks + first_rank + rank +
+            4 * (threadIdx.x % 4));
+      }
+    }
+  }
+  return result;
+}
+
+template <typename T>
+__device__ __forceinline__ void multiply_tile(TileSums& sums, const TileRows& t,
+                                              const TileWeights& b) {
+#pragma unroll
+  for (int number = 0; number < 2; ++number) {
+    const uint2 upper = t.at[0][number];
+    const uint2 lower = t.at[1][number];
+    const uint32_t a[4] = {upper.x, lower.x, upper.y, lower.y};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) multiply_add<T>(sums.at[i], a, b.at[i].x, b.at[i].y);
+  }
+}
+
+// The same from shared memory: t of 16 rows, b the tile's rows of B, each from the 16 ranks on;
+// rows kStride elements apart. t's second numbers lie kToSecond elements behind its first.
+template <typename T, int kStride, int kToSecond>
+__device__ __forceinline__ void multiply_tile(TileSums& sums, const T* t, const T* b) {
+  const int rank = 4 * static_cast<int>(threadIdx.x % 4);
+  TileWeights weights;
+  TileRows rows;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    weights.at[i] = *reinterpret_cast<const uint2*>(b + tile_output(i) * kStride + rank);
+    const T* from = t + (static_cast<int>(threadIdx.x) % 32 / 4 + i / 2 * 8) * kStride;
+    rows.at[i / 2][i % 2] = *reinterpret_cast<const uint2*>(from + i % 2 * kToSecond + rank);
+  }
+  multiply_tile<T>(sums, rows, weights);
 }
 
 // What an adapter changes in some outputs of a part: the scale of their sums, and from the first of
