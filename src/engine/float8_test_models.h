@@ -26,7 +26,7 @@ enum class Float8Scales { kTensor, kOutput, kBlock };
 enum class KvCacheScales {
   kNone,
   kHeads,    // powers of two
-  kLarge,    // keys and values are 4,096 times as large, and so are the scales
+  kLarge,    // keys and values are 512 times as large, and so are the scales
   kLeftOut,  // keys and values are, and there are no scales
   kZero,     // as kLarge, but the first scale of keys is zero
 };
@@ -58,7 +58,7 @@ class Float8Model {
   static constexpr int64_t kHeadDim = 128;
   static constexpr int kLayers = 2;
   static constexpr int64_t kBlock = 128;
-  static constexpr int kLarger = 12;
+  static constexpr int kLarger = 9;
 
   void add_layer(int layer) {
     const std::string name = "model.layers." + std::to_string(layer) + ".";
@@ -72,8 +72,8 @@ class Float8Model {
     add_matrix(name + "self_attn.o_proj", kHidden, kHeads * kHeadDim, -larger);
     if (kv_scales_ != KvCacheScales::kNone && kv_scales_ != KvCacheScales::kLeftOut) {
       const bool has_zero = kv_scales_ == KvCacheScales::kZero;
-      add_kv_scales(name + "self_attn.k_scale", {has_zero ? 0.0f : 64, 128, 64, 256}, larger);
-      add_kv_scales(name + "self_attn.v_scale", {128, 64, 256, 64}, larger);
+      add_kv_scales(name + "self_attn.k_scale", {has_zero ? 0.0f : 8, 16, 8, 32}, larger);
+      add_kv_scales(name + "self_attn.v_scale", {16, 8, 32, 8}, larger);
     }
     add_matrix(name + "mlp.gate_proj", kInner, kHidden);
     add_matrix(name + "mlp.up_proj", kInner, kHidden);

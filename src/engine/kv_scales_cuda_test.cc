@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
-#include <fstream>
+#include <string>
+#include <vector>
 
 #include "engine/float8_test_models.h"
 #include "engine/gpu_test_util.h"
@@ -17,6 +17,7 @@ namespace {
 using engine_test::Continued;
 using engine_test::Float8Model;
 using engine_test::Float8Scales;
+using engine_test::has_simulated_gpus;
 using engine_test::KvCacheScales;
 using engine_test::on_gpus;
 using ::testing::AllOf;
@@ -32,8 +33,13 @@ class KvScalesOnGpus : public testing::TestWithParam<int> {
 INSTANTIATE_TEST_SUITE_P(Ranks, KvScalesOnGpus, testing::Values(1, 2, 4),
                          testing::PrintToStringParamName());
 
-// What the types of a real GPU's products lose of queries that are 4,096 times smaller.
-constexpr double kSame = 0.02;
+// Simulated GPUs compute the same bits. A real one multiplies queries that are 512 times smaller as
+// float16, which holds most of them as they were; what it loses lets some of the later keys, and
+// rounded activations, go to a neighbour. Keys that are cut off make a hundred times as much.
+double same_on(const EngineConfig& config) {
+  return has_simulated_gpus(config) ? 0 : 0.2;
+}
+constexpr double kCutOff = 2;
 
 double mean_distance(const std::vector<float>& a, const std::vector<float>& b) {
   EXPECT_EQ(a.size(), b.size());
@@ -53,11 +59,11 @@ TEST_P(KvScalesOnGpus, KeepWhatFloat8WouldCutOff) {
     return mean_distance(logprobs(on_gpus(model.dequantised(), GetParam()), kv_cache_dtype),
                          logprobs(on_gpus(small.dequantised(), GetParam()), kv_cache_dtype));
   };
-  EXPECT_LT(distance(large, "auto"), kSame);
-  EXPECT_LT(distance(large, "fp8"), kSame);
-  EXPECT_LT(distance(large, "fp8_e4m3"), kSame);
-  EXPECT_LT(distance(large, "fp8_e5m2"), kSame);
-  EXPECT_GT(distance(without, "fp8"), 10 * kSame);
+  const double same = same_on(on_gpus(small.dequantised(), GetParam()));
+  for (const char* kv_cache_dtype : {"auto", "fp8", "fp8_e4m3", "fp8_e5m2"}) {
+    EXPECT_LE(distance(large, kv_cache_dtype), same) << kv_cache_dtype;
+  }
+  EXPECT_GT(distance(without, "fp8"), kCutOff);
 }
 
 // One sequence and several.
@@ -70,7 +76,7 @@ TEST_P(KvScalesOnGpus, GoWithFloat8Weights) {
     config.max_num_seqs = max_num_seqs;
     const std::vector<float> expected = logprobs(config, "fp8");
     config.model = large.quantised().string();
-    EXPECT_LT(mean_distance(logprobs(config, "fp8"), expected), kSame) << max_num_seqs;
+    EXPECT_LE(mean_distance(logprobs(config, "fp8"), expected), same_on(config)) << max_num_seqs;
   }
 }
 
