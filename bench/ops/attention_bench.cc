@@ -28,6 +28,9 @@ void fill(const KvCacheView& cache, void* memory) {
       case DType::kFloat8E4M3:
         static_cast<Float8E4M3*>(memory)[i] = Float8E4M3(value);
         break;
+      case DType::kFloat8E5M2:
+        static_cast<Float8E5M2*>(memory)[i] = Float8E5M2(value);
+        break;
       case DType::kInt8:
         static_cast<int8_t*>(memory)[i] = static_cast<int8_t>(value * 127);
         break;
@@ -122,6 +125,7 @@ void shapes(benchmark::internal::Benchmark* bench) {
 
 BENCHMARK_CAPTURE(attention, bf16, DType::kBFloat16)->Apply(shapes);
 BENCHMARK_CAPTURE(attention, fp8, DType::kFloat8E4M3)->Apply(shapes);
+BENCHMARK_CAPTURE(attention, fp8_e5m2, DType::kFloat8E5M2)->Apply(shapes);
 BENCHMARK_CAPTURE(attention, int8, DType::kInt8)->Apply(shapes);
 BENCHMARK_CAPTURE(attention, f32, DType::kFloat32)->Apply(decode_shapes);
 

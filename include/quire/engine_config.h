@@ -100,8 +100,9 @@ struct EngineConfig {
   // an offset; the embedding and the output layer to int8. Products then round activations to int8,
   // except with dtype "float32".
   std::string quantization = "none";
-  // "auto" (as dtype); "fp8" (e4m3, scale 1; on a GPU not with dtype "float32"); CPU only: "int8",
-  // with a scale for each token and KV head.
+  // "auto" (as dtype); "fp8" or "fp8_e4m3", with a checkpoint's k_scale and v_scale; "fp8_e5m2",
+  // without scales; CPU only: "int8", with a scale for each token and KV head. On a GPU the kinds
+  // of fp8 do not go with dtype "float32".
   std::string kv_cache_dtype = "auto";
   std::string device = "auto";  // "auto" (a GPU where one is found), "cpu", "cuda"
   uint64_t seed = 0;

@@ -7,7 +7,7 @@
 namespace quire {
 namespace {
 
-constexpr std::array<std::pair<DType, std::string_view>, 8> kNames{{
+constexpr std::array<std::pair<DType, std::string_view>, 9> kNames{{
     {DType::kFloat32, "float32"},
     {DType::kBFloat16, "bfloat16"},
     {DType::kFloat16, "float16"},
@@ -16,6 +16,7 @@ constexpr std::array<std::pair<DType, std::string_view>, 8> kNames{{
     {DType::kUInt8, "uint8"},
     {DType::kInt8, "int8"},
     {DType::kFloat8E4M3, "fp8"},
+    {DType::kFloat8E5M2, "fp8_e5m2"},
 }};
 
 }  // namespace
@@ -110,6 +111,34 @@ Float8E4M3::Float8E4M3(float value) {
 
 Float8E4M3::operator float() const {
   return kFloat8Values[bits];
+}
+
+Float8E5M2::Float8E5M2(float value) {
+  const uint32_t u = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = (u >> 24) & 0x80u;
+  const uint32_t magnitude = u & 0x7fffffffu;
+  constexpr uint32_t kLargest = 0x47600000u;  // 57344
+  constexpr uint32_t kNormal = 0x38800000u;   // 2^-14, the least with a full fraction
+  constexpr uint32_t kLargestBits = 0x7b;
+  constexpr uint32_t kNan = 0x7f;
+  if (magnitude > 0x7f800000u) {
+    bits = static_cast<uint8_t>(sign | kNan);
+  } else if (magnitude >= kLargest) {
+    bits = static_cast<uint8_t>(sign | kLargestBits);
+  } else if (magnitude < kNormal) {
+    // Adding 2^7 lets the FPU round at bit 2^-16, and leaves the rounded fraction in the low bits.
+    const float shifted = std::bit_cast<float>(magnitude) + 0x1p7f;
+    bits = static_cast<uint8_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x43000000u));
+  } else {
+    const uint32_t odd = (magnitude >> 21) & 1u;
+    bits = static_cast<uint8_t>(sign | ((magnitude - 0x38000000u + 0xfffffu + odd) >> 21));
+  }
+}
+
+Float8E5M2::operator float() const {
+  Float16 half;
+  half.bits = static_cast<uint16_t>(bits << 8);
+  return static_cast<float>(half);
 }
 
 }  // namespace quire

@@ -16,7 +16,8 @@ enum class DType : uint8_t {
   kInt64,
   kUInt8,
   kInt8,
-  kFloat8E4M3
+  kFloat8E4M3,
+  kFloat8E5M2
 };
 
 constexpr size_t size_of(DType dtype) {
@@ -32,6 +33,7 @@ constexpr size_t size_of(DType dtype) {
     case DType::kUInt8:
     case DType::kInt8:
     case DType::kFloat8E4M3:
+    case DType::kFloat8E5M2:
       return 1;
   }
   return 0;
@@ -43,6 +45,7 @@ constexpr bool is_floating(DType dtype) {
     case DType::kBFloat16:
     case DType::kFloat16:
     case DType::kFloat8E4M3:
+    case DType::kFloat8E5M2:
       return true;
     case DType::kInt32:
     case DType::kInt64:
@@ -53,8 +56,12 @@ constexpr bool is_floating(DType dtype) {
   return false;
 }
 
+constexpr bool is_float8(DType dtype) {
+  return dtype == DType::kFloat8E4M3 || dtype == DType::kFloat8E5M2;
+}
+
 // Hugging Face's spelling: "float32", "bfloat16", "float16", "int32", "int64", "uint8", "int8"; for
-// float8 vLLM's name of a KV cache's element: "fp8".
+// float8 vLLM's names of a KV cache's element: "fp8" (e4m3) and "fp8_e5m2".
 std::string_view name_of(DType dtype);
 std::optional<DType> dtype_from_name(std::string_view name);
 
@@ -93,6 +100,17 @@ struct Float8E4M3 {
   Float8E4M3() = default;
   // Rounds to nearest even; larger values than 448 become 448.
   explicit Float8E4M3(float value);
+  explicit operator float() const;
+};
+
+// OCP float8 e5m2, the upper byte of a float16: a sign, five bits of exponent with bias 15, two of
+// fraction. The largest number is 57344.
+struct Float8E5M2 {
+  uint8_t bits = 0;
+
+  Float8E5M2() = default;
+  // Rounds to nearest even; larger values than 57344 become 57344, as infinity does.
+  explicit Float8E5M2(float value);
   explicit operator float() const;
 };
 

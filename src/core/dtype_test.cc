@@ -61,5 +61,50 @@ TEST(Float8E4M3, EndsAtItsLargestNumber) {
   }
 }
 
+Float8E5M2 e5m2_of_bits(int bits) {
+  Float8E5M2 value;
+  value.bits = static_cast<uint8_t>(bits);
+  return value;
+}
+
+TEST(Float8E5M2, HasTheNumbersOfItsFormulaAndTakesThemBack) {
+  for (int bits = 0; bits < 256; ++bits) {
+    const auto value = static_cast<float>(e5m2_of_bits(bits));
+    const int exponent = bits >> 2 & 0x1f;
+    const int fraction = bits & 3;
+    EXPECT_EQ(std::signbit(value), bits >= 0x80) << bits;
+    if (exponent == 0x1f) {
+      EXPECT_TRUE(fraction == 0 ? std::isinf(value) : std::isnan(value)) << bits;
+      continue;
+    }
+    const float magnitude = exponent == 0
+                                ? std::ldexp(static_cast<float>(fraction), -16)
+                                : std::ldexp(static_cast<float>(4 + fraction), exponent - 17);
+    EXPECT_EQ(std::abs(value), magnitude) << bits;
+    EXPECT_EQ(Float8E5M2(value).bits, bits);
+  }
+}
+
+TEST(Float8E5M2, RoundsToNearestEven) {
+  for (int bits = 0; bits < 0x7b; ++bits) {
+    const auto low = static_cast<float>(e5m2_of_bits(bits));
+    const auto high = static_cast<float>(e5m2_of_bits(bits + 1));
+    const float middle = (low + high) / 2;
+    EXPECT_EQ(Float8E5M2(middle).bits, bits % 2 == 0 ? bits : bits + 1);
+    EXPECT_EQ(Float8E5M2(std::nextafter(middle, 0.0f)).bits, bits);
+    EXPECT_EQ(Float8E5M2(std::nextafter(middle, 1e6f)).bits, bits + 1);
+    EXPECT_EQ(Float8E5M2(-middle).bits, Float8E5M2(middle).bits | 0x80);
+  }
+}
+
+TEST(Float8E5M2, EndsAtItsLargestNumberAndKeepsNan) {
+  for (const float value : {57344.0f, 61440.0f, 1e30f, std::numeric_limits<float>::infinity()}) {
+    EXPECT_EQ(static_cast<float>(Float8E5M2(value)), 57344.0f);
+    EXPECT_EQ(static_cast<float>(Float8E5M2(-value)), -57344.0f);
+  }
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(std::isnan(static_cast<float>(Float8E5M2(nan))));
+}
+
 }  // namespace
 }  // namespace quire

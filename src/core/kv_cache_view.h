@@ -5,7 +5,8 @@
 // elements, once for keys and once for values. The device's ops choose the order of the elements in
 // a block (ops/attention.h); every block takes block_bytes() for keys and as much for values. An
 // int8 cache has float32 scales beside the elements, one for each token and head, for keys and for
-// values: an element is its integer times the scale. Thread safety: a plain value.
+// values: an element is its integer times the scale. A float8 cache may have a scale for each head,
+// which does not change: x is stored as x / scale. Thread safety: a plain value.
 #include <cstddef>
 #include <cstdint>
 
@@ -28,6 +29,10 @@ struct KvCacheView {
   int block_size = 16;   // tokens; a multiple of 16 up to 256
   int num_kv_heads = 0;  // of this rank
   int head_dim = 0;
+  // Of a float8 cache: [num_kv_heads] on the cache's device, finite and more than zero, or null
+  // where all are 1.
+  const float* key_scales = nullptr;
+  const float* value_scales = nullptr;
 
   // Bytes of the keys (or the values) of one head of a block.
   size_t head_bytes() const {

@@ -91,7 +91,7 @@ void expect_repeats_of_two_ranks(const std::string& kv_cache_dtype) {
 }
 
 TEST(EngineProperty, TwoRanksRepeatThemselves) {
-  for (const char* kv_cache_dtype : {"auto", "int8", "fp8"}) {
+  for (const char* kv_cache_dtype : {"auto", "int8", "fp8", "fp8_e5m2"}) {
     SCOPED_TRACE(kv_cache_dtype);
     expect_repeats_of_two_ranks(kv_cache_dtype);
   }

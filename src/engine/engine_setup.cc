@@ -90,6 +90,11 @@ ModelOptions choose_model(const EngineConfig& config, const ModelConfig& model,
   return options;
 }
 
+// Numbers of e5m2 reach far enough without.
+bool takes_scales(DType kv_cache_dtype) {
+  return kv_cache_dtype == DType::kFloat8E4M3;
+}
+
 DType choose_kv_cache_dtype(const EngineConfig& config, const ModelConfig& model, DType dtype,
                             bool on_gpu) {
   if (config.kv_cache_dtype == "auto") return dtype;
@@ -98,14 +103,17 @@ DType choose_kv_cache_dtype(const EngineConfig& config, const ModelConfig& model
     require(!is_int8,
             "--kv-cache-dtype int8 needs the CPU (--device cpu); GPUs have kernels for fp8.");
     require(dtype != DType::kFloat32,
-            "--kv-cache-dtype fp8 goes with --dtype bfloat16 or float16, not float32, on a GPU.");
+            fmt::format("--kv-cache-dtype {} goes with --dtype bfloat16 or float16, not float32, "
+                        "on a GPU.",
+                        config.kv_cache_dtype));
   } else {
     require(takes_narrow_cache(model.head_dim),
             fmt::format("--kv-cache-dtype {}: this model's head_dim is {}; expected a multiple of "
                         "8, at most {}.",
                         config.kv_cache_dtype, model.head_dim, kMaxNarrowHeadDim));
   }
-  return is_int8 ? DType::kInt8 : DType::kFloat8E4M3;
+  if (is_int8) return DType::kInt8;
+  return config.kv_cache_dtype == "fp8_e5m2" ? DType::kFloat8E5M2 : DType::kFloat8E4M3;
 }
 
 int64_t choose_max_model_len(const EngineConfig& config, const ModelConfig& model) {
@@ -215,6 +223,7 @@ DraftModelOptions load_draft_model(const EngineConfig& config, const DeviceChoic
   draft.model.max_model_len = request.model.max_model_len;
   draft.model.size = request.model.size;
   draft.kv_cache_dtype = choose_kv_cache_dtype(config, found, draft.model.dtype, choice.on_gpu());
+  draft.model.has_kv_scales = takes_scales(draft.kv_cache_dtype);
   return draft;
 }
 
@@ -240,6 +249,7 @@ DraftModelOptions load_head(const EngineConfig& config, const DeviceChoice& choi
   draft.model.size = request.model.size;
   draft.kv_cache_dtype =
       choose_kv_cache_dtype(config, draft.model.config, draft.model.dtype, choice.on_gpu());
+  draft.model.has_kv_scales = takes_scales(draft.kv_cache_dtype);
   return draft;
 }
 
@@ -351,6 +361,7 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
     request.max_lora_rank = config.lora.max_lora_rank;
   }
   request.kv_cache_dtype = choose_kv_cache_dtype(config, setup.model, request.model.dtype, on_gpu);
+  request.model.has_kv_scales = takes_scales(request.kv_cache_dtype);
   if (config.speculative_config && drafts_with_model(*config.speculative_config)) {
     request.draft = choose_draft_model(config, choice, request);
   }
@@ -436,6 +447,7 @@ ComputeSetup set_up_compute(const EngineConfig& config) {
   setup.on_gpu = choice.on_gpu();
   setup.model = choose_model(config, model, choice);
   setup.kv_cache_dtype = choose_kv_cache_dtype(config, model, setup.model.dtype, setup.on_gpu);
+  setup.model.has_kv_scales = takes_scales(setup.kv_cache_dtype);
   setup.isa = choose_isa();
   setup.threads = choose_threads(config, num_ranks_here(config), cpu_topology().num_physical_cores);
   return setup;

@@ -15,6 +15,7 @@
 namespace quire {
 namespace {
 
+using engine_test::Continued;
 using engine_test::detail_of;
 using engine_test::expect_close;
 using engine_test::Float8Model;
@@ -25,32 +26,6 @@ using engine_test::has_simulated_gpus;
 using engine_test::on_gpus;
 using engine_test::prompt_logprobs;
 using ::testing::HasSubstr;
-
-std::vector<int32_t> prompt_of(int length, int first) {
-  std::vector<int32_t> ids;
-  for (int t = 0; t < length; ++t) ids.push_back((t * t * 29 + first) % 90);
-  return ids;
-}
-
-// Prompts of several lengths, greedily continued.
-struct Continued {
-  std::vector<std::vector<int32_t>> ids;
-  std::vector<float> logprobs;  // of the prompts' tokens
-
-  explicit Continued(const EngineConfig& config) {
-    LLM llm(config);
-    std::vector<Prompt> prompts;
-    for (int i = 0; i < 3; ++i) prompts.emplace_back(prompt_of(5 + 9 * i, i));
-    SamplingParams params{.temperature = 0, .max_tokens = 6, .ignore_eos = true};
-    params.prompt_logprobs = 0;
-    for (const RequestOutput& output : llm.generate(prompts, params)) {
-      ids.push_back(output.outputs[0].token_ids);
-      for (const auto& position : output.prompt_logprobs) {
-        if (!position.empty()) logprobs.push_back(position.front().logprob);
-      }
-    }
-  }
-};
 
 // Of rounding activations to float8 in a model of random weights: as much as twice what emulating
 // it gives.

@@ -118,7 +118,7 @@ TEST(Lexicon, WithANarrowCacheItStillAnswers) {
     double mean_difference;  // of log-probabilities
   };
   const Answers expected = answers_with("auto");
-  for (const Bound& bound : {Bound{"int8", 3e-4}, Bound{"fp8", 1.5e-3}}) {
+  for (const Bound& bound : {Bound{"int8", 3e-4}, Bound{"fp8", 1.5e-3}, Bound{"fp8_e5m2", 3e-3}}) {
     const Answers actual = answers_with(bound.kv_cache_dtype);
     EXPECT_EQ(actual.ids, expected.ids) << bound.kv_cache_dtype;
     ASSERT_EQ(actual.logprobs.size(), expected.logprobs.size());

@@ -1,8 +1,12 @@
 #include "engine/setting_checks.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <string_view>
 
 #include "grammar/tokens/language.h"
 #include "quire/engine_limits.h"
@@ -48,10 +52,11 @@ void check_settings(const EngineConfig& config) {
                       config.gpu_memory_utilization));
   require(config.device == "auto" || config.device == "cpu" || config.device == "cuda",
           fmt::format("--device is \"{}\"; expected auto, cpu or cuda.", config.device));
-  require(config.kv_cache_dtype == "auto" || config.kv_cache_dtype == "fp8" ||
-              config.kv_cache_dtype == "int8",
-          fmt::format("--kv-cache-dtype is \"{}\"; expected auto, fp8 or int8.",
-                      config.kv_cache_dtype));
+  constexpr std::array<std::string_view, 5> kCacheTypes{"auto", "fp8", "fp8_e4m3", "fp8_e5m2",
+                                                        "int8"};
+  require(std::ranges::find(kCacheTypes, config.kv_cache_dtype) != kCacheTypes.end(),
+          fmt::format("--kv-cache-dtype is \"{}\"; expected {}.", config.kv_cache_dtype,
+                      fmt::join(kCacheTypes, ", ")));
   require(config.quantization == "none" || config.quantization == "fp8" ||
               config.quantization == "int8" || config.quantization == "int4",
           fmt::format("--quantization is \"{}\"; expected none, fp8, int8 or int4.",

@@ -32,6 +32,7 @@ Attention::Attention(const AttentionConfig& config, const Placement& place)
     q_norm_.emplace(place, config.head_dim, config.norm_eps);
     k_norm_.emplace(place, config.head_dim, config.norm_eps);
   }
+  if (place.has_kv_scales) kv_scales_.emplace(place, config.num_kv_heads);
 }
 
 void Attention::add_parameters(const std::string& name, ParameterMap& parameters) {
@@ -39,6 +40,7 @@ void Attention::add_parameters(const std::string& name, ParameterMap& parameters
   o_proj_.add_parameters(name + ".o_proj", parameters);
   if (q_norm_) q_norm_->add_parameters(name + ".q_norm", parameters);
   if (k_norm_) k_norm_->add_parameters(name + ".k_norm", parameters);
+  if (kv_scales_) parameters.add(name, *kv_scales_);
 }
 
 void Attention::add_lora_sites(const std::string& name, LoraSites& sites) const {
@@ -62,8 +64,9 @@ bool Attention::describe(ops::DecoderStepLayer& layer) const {
   return true;
 }
 
-void Attention::forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& cache,
+void Attention::forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& kv_cache,
                         const Tensor& in, const Tensor& out) const {
+  const KvCacheView cache = kv_scales_ ? kv_scales_->applied_to(kv_cache) : kv_cache;
   Arena::Scope scope(context.arena);
   const int64_t num_tokens = in.dim(0);
   const int64_t q_features = num_heads_ * head_dim_;

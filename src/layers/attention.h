@@ -2,13 +2,15 @@
 // Self-attention of a decoder layer: fused q, k, v projection, per-head norm (optional), rotary
 // embedding, attention over the paged cache, output projection. Heads are split over the ranks.
 //
-// Parameters: qkv_proj, o_proj, and q_norm and k_norm where there is a per-head norm.
+// Parameters: qkv_proj, o_proj, q_norm and k_norm where there is a per-head norm, and the scales of
+// the KV cache where the placement says so.
 // Thread safety: forward is called by the rank's worker.
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "layers/forward_context.h"
+#include "layers/kv_scales.h"
 #include "layers/linear.h"
 #include "layers/norm.h"
 #include "layers/placement.h"
@@ -53,7 +55,7 @@ class Attention {
 
   // in [T, input_size], out [T, hidden_size]; out may be in, and is this rank's part of a sum over
   // the ranks. cos_sin: RotaryTable's.
-  void forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& cache,
+  void forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& kv_cache,
                const Tensor& in, const Tensor& out) const;
 
  private:
@@ -68,6 +70,7 @@ class Attention {
   Linear o_proj_;
   std::optional<RmsNorm> q_norm_;
   std::optional<RmsNorm> k_norm_;
+  std::optional<KvScales> kv_scales_;
 };
 
 }  // namespace quire

@@ -354,6 +354,8 @@ void copy_column(const Tensor& source, float* out) {
   for (int64_t i = 0; i < source.dim(0); ++i) out[i] = static_cast<float>(*source.row<T>(i));
 }
 
+}  // namespace
+
 void copy_values(const Tensor& source, float* out) {
   switch (source.dtype()) {
     case DType::kFloat32:
@@ -366,8 +368,6 @@ void copy_values(const Tensor& source, float* out) {
       check(false, "weights are loaded from float32, bfloat16 or float16");
   }
 }
-
-}  // namespace
 
 void VectorParameter::store(const ParameterSlice& slice) {
   const Tensor& source = slice.source;

@@ -84,6 +84,9 @@ class MatrixParameter final : public Parameter {
   std::string stored_as_;
 };
 
+// The numbers of a column [n, 1] of float32, bfloat16 or float16.
+void copy_values(const Tensor& source, float* out);
+
 // A vector [n], zero until loaded. It is float32 whatever the dtype of the matrices: vectors are
 // small, and nothing is rounded.
 class VectorParameter final : public Parameter {

@@ -22,6 +22,8 @@ struct Placement {
   // On a GPU: whether its weights may be float8 or integers. Not the embedding's and the output
   // layer's, where errors cost more and rows are looked up.
   bool may_be_quantised = true;
+  // Whether attention takes a checkpoint's scales of the KV cache, which is float8 then.
+  bool has_kv_scales = false;
 
   // The CPU computes in float32 whatever the weights are; a GPU in the weights' type.
   DType activation_dtype() const { return device.is_cpu() ? DType::kFloat32 : dtype; }

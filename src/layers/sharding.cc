@@ -50,13 +50,17 @@ int64_t kv_heads_of_rank(int64_t num_kv_heads, int size) {
   return std::max<int64_t>(1, num_kv_heads / size);
 }
 
+IndexRange kv_heads_at(int64_t num_kv_heads, ParallelRank at) {
+  const int64_t first = at.rank * num_kv_heads / at.size;
+  return {first, first + kv_heads_of_rank(num_kv_heads, at.size)};
+}
+
 LinearShard qkv_linear(int64_t hidden_size, int64_t num_heads, int64_t num_kv_heads,
                        int64_t head_dim, bool bias, ParallelRank at) {
   LinearShard shard{.k = hidden_size, .bias = bias};
   const IndexRange heads = share_of(num_heads, at);
-  const int64_t kv_heads = kv_heads_of_rank(num_kv_heads, at.size);
-  const int64_t first_kv_head = at.rank * num_kv_heads / at.size;
-  const IndexRange kv_rows{first_kv_head * head_dim, (first_kv_head + kv_heads) * head_dim};
+  const IndexRange kv_heads = kv_heads_at(num_kv_heads, at);
+  const IndexRange kv_rows{kv_heads.begin * head_dim, kv_heads.end * head_dim};
   add_rows(shard, num_heads * head_dim, {heads.begin * head_dim, heads.end * head_dim});
   add_rows(shard, num_kv_heads * head_dim, kv_rows);
   add_rows(shard, num_kv_heads * head_dim, kv_rows);

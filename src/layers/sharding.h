@@ -43,6 +43,8 @@ LinearShard row_parallel_linear(int64_t n, int64_t k, bool bias, ParallelRank at
 // KV heads of one rank: an equal share; with fewer heads than ranks one each, which several ranks
 // share.
 int64_t kv_heads_of_rank(int64_t num_kv_heads, int size);
+// Which of the model's they are.
+IndexRange kv_heads_at(int64_t num_kv_heads, ParallelRank at);
 
 // q, k and v fused: this rank's query heads, then its key heads, then its value heads.
 LinearShard qkv_linear(int64_t hidden_size, int64_t num_heads, int64_t num_kv_heads,

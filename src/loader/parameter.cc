@@ -90,16 +90,16 @@ bool ParameterMap::is_packed(std::string_view module) const {
 std::vector<ParameterMap::Target> ParameterMap::find(std::string_view checkpoint_name) const {
   const NameParts name = split_name(checkpoint_name);
   const auto packed = packed_.find(name.module);
-  if (packed == packed_.end()) {
-    const auto found = tensors_.find(checkpoint_name);
+  const auto found = tensors_.find(checkpoint_name);
+  if (packed == packed_.end() || found != tensors_.end()) {
     if (found == tensors_.end()) return {};
     const bool is_whole = found->second.parts().size() == 1 || !is_packed(name.module);
     return is_whole ? whole_targets(found->first, found->second) : std::vector<Target>();
   }
-  const auto found = tensors_.find(join_name(name, packed->second.module));
+  const auto fused = tensors_.find(join_name(name, packed->second.module));
   const size_t part = packed->second.part;
-  if (found == tensors_.end() || part >= found->second.parts().size()) return {};
-  return {part_target(std::string(checkpoint_name), found->second, part)};
+  if (fused == tensors_.end() || part >= fused->second.parts().size()) return {};
+  return {part_target(std::string(checkpoint_name), fused->second, part)};
 }
 
 std::vector<ParameterMap::Target> ParameterMap::targets() const {

@@ -83,6 +83,10 @@ struct ParameterTensor {
   // Its values are scales: finite, and not zero unless that is allowed.
   bool is_scales = false;
   bool may_be_zero = false;
+  bool is_positive = false;  // and not below zero
+  // A checkpoint may have one number in the place of the vector [n], and may have extents of 1
+  // behind the n. Its part is the whole tensor; one number comes as one row.
+  bool may_be_one = false;
   // A checkpoint may lack it.
   bool optional = false;
   // How many of the model's parameters an element holds: 8 where that many are packed into a word,

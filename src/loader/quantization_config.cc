@@ -75,9 +75,16 @@ std::string QuantizationConfig::describe(std::span<const std::string> names) con
 }
 
 bool is_unused_by_quantised_layers(std::string_view tensor) {
-  constexpr std::array<std::string_view, 8> kEndings{
-      ".input_scale",  ".input_zero_point",  ".input_g_idx", ".activation_scale",
-      ".output_scale", ".output_zero_point", ".k_scale",     ".v_scale"};
+  constexpr std::array<std::string_view, 6> kEndings{".input_scale",  ".input_zero_point",
+                                                     ".input_g_idx",  ".activation_scale",
+                                                     ".output_scale", ".output_zero_point"};
+  return std::any_of(kEndings.begin(), kEndings.end(),
+                     [tensor](std::string_view ending) { return tensor.ends_with(ending); });
+}
+
+bool is_kv_cache_scale(std::string_view tensor) {
+  constexpr std::array<std::string_view, 5> kEndings{".k_scale", ".v_scale", ".kv_scale",
+                                                     ".q_scale", ".prob_scale"};
   return std::any_of(kEndings.begin(), kEndings.end(),
                      [tensor](std::string_view ending) { return tensor.ends_with(ending); });
 }

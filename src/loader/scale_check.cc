@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <string_view>
 
 #include "base/check.h"
 #include "quire/error.h"
@@ -62,21 +63,27 @@ bool are_narrow_scales(const ScaleRange& range) {
 // The first number that is no scale; range.end: there is none.
 size_t find_wrong_scale(const ScaleRange& range) {
   const bool is_narrow = size_of(range.of.dtype) == sizeof(uint16_t);
-  if (is_narrow && are_narrow_scales(range)) return range.end;
+  if (is_narrow && !range.of.is_positive && are_narrow_scales(range)) return range.end;
   size_t i = range.begin;
   for (; i < range.end; ++i) {
     const float scale = float_at(*range.of.tensor, range.of.dtype, i);
     if (!std::isfinite(scale) || (scale == 0 && !range.of.may_be_zero)) break;
+    if (scale < 0 && range.of.is_positive) break;
   }
   return i;
 }
 
+std::string_view expectation(const ScaleTensor& of) {
+  if (of.is_positive) return " and more than zero";
+  return of.may_be_zero ? "" : " and not zero";
+}
+
 [[noreturn]] void throw_wrong_scale(const ScaleRange& range, size_t i) {
-  throw Error(fmt::format(
-      "{}: the tensor {} holds {} at index {}; expected scales that are "
-      "finite{}.",
-      range.of.tensor->file, range.of.tensor->name, float_at(*range.of.tensor, range.of.dtype, i),
-      i, range.of.may_be_zero ? "" : " and not zero"));
+  throw Error(
+      fmt::format("{}: the tensor {} holds {} at index {}; expected scales that are "
+                  "finite{}.",
+                  range.of.tensor->file, range.of.tensor->name,
+                  float_at(*range.of.tensor, range.of.dtype, i), i, expectation(range.of)));
 }
 
 }  // namespace

@@ -14,9 +14,11 @@ struct ScaleTensor {
   const CheckpointTensor* tensor = nullptr;
   DType dtype = DType::kFloat32;  // float32, float16 or bfloat16
   bool may_be_zero = false;
+  bool is_positive = false;
 };
 
-// Throws Error for the first number that is not finite, or is zero where it may not be. All threads
+// Throws Error for the first number that is not finite, is zero where it may not be, or is below
+// zero where all are positive. All threads
 // read, as there may be many millions.
 void check_scales(const std::vector<ScaleTensor>& tensors, ThreadPool& pool);
 

@@ -128,6 +128,20 @@ std::string_view reason_of_dtypes(const CheckpointTensor& tensor, const Paramete
   return is_dense && !is_quantised(tensor.dtype) ? std::string_view() : expected.reason;
 }
 
+int64_t count_of(const std::vector<int64_t>& shape) {
+  int64_t count = 1;
+  for (const int64_t extent : shape) count *= extent;
+  return count;
+}
+
+// Whether the tensor is one number or a vector of `count`, extents of 1 aside.
+bool is_one_or_each(const CheckpointTensor& tensor, int64_t count) {
+  const bool is_vector = std::ranges::all_of(
+      tensor.shape, [count](int64_t extent) { return extent == 1 || extent == count; });
+  const int64_t found = count_of(tensor.shape);
+  return is_vector && (found == 1 || found == count);
+}
+
 // Whether the tensor has the shape; a single number may also have no extents at all.
 bool has_shape(const CheckpointTensor& tensor, const std::vector<int64_t>& expected) {
   const bool is_scalar = tensor.shape.empty() && expected == std::vector<int64_t>{1};
@@ -149,15 +163,19 @@ void check_tensor(const CheckpointTensor& tensor, const Target& target,
                             reason_of_dtypes(tensor, target.made_of())));
   }
   const std::vector<int64_t>& expected = target.shape;
+  if (target.made_of().may_be_one) {
+    if (is_one_or_each(tensor, expected.front())) return;
+    throw Error(fmt::format("{}: the tensor {} is {}; expected one number, or {} by {}.",
+                            tensor.file, tensor.name_in_file(), tensor.describe(), expected.front(),
+                            config_name));
+  }
   if (!has_shape(tensor, expected)) {
     throw Error(fmt::format("{}: the tensor {} is {}; {} makes its shape [{}].", tensor.file,
                             tensor.name_in_file(), tensor.describe(), config_name,
                             fmt::join(expected, ", ")));
   }
   if (block_type_of(tensor) != nullptr) return;
-  int64_t elements = 1;
-  for (const int64_t dim : expected) elements *= dim;
-  check(tensor.bytes == static_cast<size_t>(elements) * size_of(*dtype),
+  check(tensor.bytes == static_cast<size_t>(count_of(expected)) * size_of(*dtype),
         "the checkpoint's tensors were checked to have their shape's size");
 }
 
@@ -169,7 +187,9 @@ std::vector<ScaleTensor> scales_of(const Matches& matches) {
   const CheckpointTensor* last = nullptr;
   for (const auto& [tensor, target] : matches) {
     if (std::exchange(last, tensor) == tensor || !target.made_of().is_scales) continue;
-    scales.push_back({tensor, *dtype_of(*tensor, target), target.made_of().may_be_zero});
+    const ParameterTensor& made_of = target.made_of();
+    scales.push_back(
+        {tensor, *dtype_of(*tensor, target), made_of.may_be_zero, made_of.is_positive});
   }
   return scales;
 }
@@ -192,13 +212,18 @@ Tensor source_rows(const CheckpointTensor& tensor, const Target& target, IndexRa
   if (const GgufType* type = target.share().block_type) {
     return read_blocks(tensor, *type, taken_rows, taken_columns, scratch);
   }
+  if (target.made_of().may_be_one) {
+    CheckpointTensor vector = tensor;
+    vector.shape = {count_of(tensor.shape)};
+    return read_rows(vector, *dtype_of(tensor, target), {0, vector.shape.front()}, {0, 1}, scratch);
+  }
   return read_rows(tensor, *dtype_of(tensor, target), taken_rows, taken_columns, scratch);
 }
 
 // Bytes of the tensor that are the target's part, what other ranks take included.
 int64_t part_bytes(const CheckpointTensor& tensor, const Target& target) {
-  int64_t elements = 1;
-  for (const int64_t extent : target.share().shape) elements *= extent;
+  if (target.made_of().may_be_one) return static_cast<int64_t>(tensor.bytes);
+  const int64_t elements = count_of(target.share().shape);
   const GgufType* type = block_type_of(tensor);
   if (type != nullptr) return elements / type->block_values * type->block_bytes;
   return elements * static_cast<int64_t>(size_of(*dtype_of(tensor, target)));

@@ -56,7 +56,8 @@ Placement matrix_placement(const ModelOptions& options) {
   Placement place{.dtype = options.dtype,
                   .at = {options.rank, options.size},
                   .device = options.device,
-                  .rounding = options.rounding};
+                  .rounding = options.rounding,
+                  .has_kv_scales = options.has_kv_scales};
   const auto& quantization = options.config.quantization;
   const bool names_dense_layers = quantization && !quantization->is_gguf();
   if (options.rounding == WeightRounding::kFloat8 && names_dense_layers) {
@@ -351,7 +352,9 @@ ParameterMap Decoder::parameters() {
   });
   parameters.ignore([tied](std::string_view name) {
     // Buffers that old versions of transformers saved, and a copy of a tied output layer.
-    return name.ends_with(".rotary_emb.inv_freq") || (tied && is_weight_of(kOutput, name));
+    // Scales of a KV cache that is not float8.
+    return name.ends_with(".rotary_emb.inv_freq") || (tied && is_weight_of(kOutput, name)) ||
+           is_kv_cache_scale(name);
   });
   if (config_.quantization && !config_.quantization->is_gguf()) {
     parameters.ignore(is_unused_by_quantised_layers);

@@ -41,6 +41,8 @@ struct ModelOptions {
   // quantization_config leaves dense. Either kind of integers rounds the embedding and the output
   // layer to int8; float8 leaves them.
   WeightRounding rounding = WeightRounding::kNone;
+  // Whether a checkpoint's scales of the KV cache are used: it is float8 e4m3.
+  bool has_kv_scales = false;
   Device device;              // where they are
   int64_t max_model_len = 0;  // positions run up to max_model_len - 1
   int rank = 0;               // within the tensor-parallel group

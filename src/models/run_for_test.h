@@ -25,6 +25,7 @@ struct TestRunOptions {
   std::vector<int64_t> chunks = {};      // tokens in each step; empty: all at once
   int threads = 1;                       // of each rank
   const LoraWeights* lora = nullptr;     // of all tokens
+  DType kv_cache_dtype = DType::kFloat32;
 };
 
 struct TestRunResult {
@@ -44,7 +45,8 @@ class TestRank {
         comm_(comm),
         pool_(run.threads),
         stream_(pool_),
-        num_blocks_(ceil_div(num_tokens, kBlockSize)) {
+        num_blocks_(ceil_div(num_tokens, kBlockSize)),
+        kv_cache_dtype_(run.kv_cache_dtype) {
     options.rank = comm.rank();
     options.size = comm.size();
     std::vector<int64_t> ends = run.stage_ends;
@@ -135,7 +137,7 @@ class TestRank {
   void add_caches(const KvCacheShape& shape) {
     std::vector<KvCacheView> views;
     for (int64_t layer = 0; layer < shape.num_layers; ++layer) {
-      KvCacheView view{.dtype = DType::kFloat32,
+      KvCacheView view{.dtype = kv_cache_dtype_,
                        .num_blocks = num_blocks_,
                        .block_size = kBlockSize,
                        .num_kv_heads = shape.num_kv_heads,
@@ -153,6 +155,7 @@ class TestRank {
   ThreadPool pool_;
   Stream stream_;
   int64_t num_blocks_;
+  DType kv_cache_dtype_;
   size_t planned_ = 0;
   std::vector<std::unique_ptr<Model>> stages_;
   std::vector<Buffer> memory_;

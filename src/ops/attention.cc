@@ -15,12 +15,14 @@ void check_cache(const Stream& stream, ShapeCheck& shapes, const KvCacheView& ca
   const bool is_narrow = size_of(cache.dtype) == 1;
   shapes
       .require(!stream.is_cpu() || cache.dtype == DType::kFloat32 ||
-                   cache.dtype == DType::kBFloat16 || cache.dtype == DType::kFloat8E4M3 ||
+                   cache.dtype == DType::kBFloat16 || is_float8(cache.dtype) ||
                    cache.dtype == DType::kInt8,
                "the KV cache is float32, bfloat16, float8 or int8")
       .require(!stream.is_cpu() || !is_narrow || takes_narrow_cache(cache.head_dim),
                "for elements of a byte head_dim is a multiple of 8 up to 1024")
       .require(stream.is_cpu() || cache.dtype != DType::kInt8, "a GPU's KV cache is not int8")
+      .require(is_float8(cache.dtype) || (!cache.key_scales && !cache.value_scales),
+               "only a KV cache of float8 has a scale for each head")
       .require(stream.is_cpu() || cache.head_dim % 8 == 0, "on a GPU head_dim is a multiple of 8")
       .require(cache.block_size > 0 && cache.block_size % kKeyLanes == 0 && cache.block_size <= 256,
                "the block size is a multiple of 16 up to 256")
@@ -35,6 +37,10 @@ CudaKvCache to_cuda(const KvCacheView& cache) {
           .block_size = cache.block_size,
           .num_kv_heads = cache.num_kv_heads,
           .head_dim = cache.head_dim};
+}
+
+CudaKvScales scales_of(const KvCacheView& cache) {
+  return {.keys = cache.key_scales, .values = cache.value_scales};
 }
 
 }  // namespace
@@ -69,7 +75,8 @@ void qk_norm_rope_cache(Stream& stream, const Tensor& qkv, int num_heads, const 
         .num_tokens = t.value,
         .positions = batch.positions.data<int32_t>(),
         .slot_mapping = batch.slot_mapping.data<int64_t>(),
-        .cache = to_cuda(cache)};
+        .cache = to_cuda(cache),
+        .scales = scales_of(cache)};
     return stream.cuda_kernels().qk_norm_rope_cache(stream.cuda(), args);
   }
   const Kernels& kernels = kernels_for(stream.isa());
@@ -143,7 +150,8 @@ void paged_attention(Stream& stream, const Tensor& q, int num_heads, float scale
         .cache = to_cuda(cache),
         .scratch = batch.attention_scratch,
         .max_decode_rows = batch.num_decode_rows,
-        .max_decode_queries = batch.max_decode_queries};
+        .max_decode_queries = batch.max_decode_queries,
+        .scales = scales_of(cache)};
     return stream.cuda_kernels().paged_attention(stream.cuda(), args);
   }
   const int64_t most_tokens = blocks.value * cache.block_size;

@@ -17,6 +17,7 @@ struct Shape {
   int64_t window;
   bool norms;
   DType dtype;
+  bool has_scales = false;  // of the cache's heads
 };
 
 // A sequence's q, k and v as a model's projection would give them, for every position.
@@ -34,6 +35,11 @@ class Model {
         q_norm_(random_tensor({shape.head_dim}, random)),
         k_norm_(random_tensor({shape.head_dim}, random)),
         cos_sin_({max_length, shape.rotary_dim}) {
+    std::uniform_real_distribution<float> scale(0.05f, 3.0f);
+    for (int head = 0; head < shape.num_kv_heads; ++head) {
+      key_scales_.push_back(shape.has_scales ? scale(random) : 1.0f);
+      value_scales_.push_back(shape.has_scales ? scale(random) : 1.0f);
+    }
     for (int64_t p = 0; p < max_length; ++p) {
       for (int64_t i = 0; i < shape.rotary_dim / 2; ++i) {
         const double angle = static_cast<double>(p) *
@@ -81,15 +87,26 @@ class Model {
     return head;
   }
 
+  // The cache, with the scales of its heads.
+  KvCacheView with_scales(KvCacheView cache) const {
+    if (shape_.has_scales) {
+      cache.key_scales = key_scales_.data();
+      cache.value_scales = value_scales_.data();
+    }
+    return cache;
+  }
+
   // A key or value as the cache holds it.
-  void round(std::vector<double>& head) const {
+  void round(std::vector<double>& head, float scale) const {
     double largest = 0;
     for (double value : head) largest = std::max(largest, std::fabs(value));
     for (double& value : head) {
       if (shape_.dtype == DType::kBFloat16) {
         value = static_cast<float>(BFloat16(static_cast<float>(value)));
       } else if (shape_.dtype == DType::kFloat8E4M3) {
-        value = static_cast<float>(Float8E4M3(static_cast<float>(value)));
+        value = static_cast<float>(Float8E4M3(static_cast<float>(value / scale))) * scale;
+      } else if (shape_.dtype == DType::kFloat8E5M2) {
+        value = static_cast<float>(Float8E5M2(static_cast<float>(value / scale))) * scale;
       } else if (shape_.dtype == DType::kInt8) {
         value = std::nearbyint(value / largest * 127) * largest / 127;
       }
@@ -109,8 +126,9 @@ class Model {
         const float* value = &sequence.qkv.at(p, value_column);
         values.emplace_back(value, value + d);
         if (rounds) {
-          round(keys.back());
-          round(values.back());
+          const auto kv_head = static_cast<size_t>(head / group);
+          round(keys.back(), key_scales_[kv_head]);
+          round(values.back(), value_scales_[kv_head]);
         }
       }
       for (int64_t p = 0; p < sequence.length; ++p) {
@@ -139,6 +157,7 @@ class Model {
  private:
   Shape shape_;
   OwnedTensor<float> q_norm_, k_norm_, cos_sin_;
+  std::vector<float> key_scales_, value_scales_;
 };
 
 // A paged cache whose memory starts as NaN: what was never written must not reach a result.
@@ -236,10 +255,10 @@ std::vector<OwnedTensor<float>> run(Model& model, std::vector<Sequence> sequence
     batch.query_start = starts.tensor();
     batch.context_lens = contexts.tensor();
     batch.block_tables = tables.tensor();
-    qk_norm_rope_cache(stream, qkv.tensor(), model.shape().num_heads, model.params(), batch,
-                       cache.view());
+    const KvCacheView view = model.with_scales(cache.view());
+    qk_norm_rope_cache(stream, qkv.tensor(), model.shape().num_heads, model.params(), batch, view);
     paged_attention(stream, qkv.tensor().columns(0, model.q_width()), model.shape().num_heads,
-                    model.scale(), model.shape().window, batch, cache.view(), out.tensor());
+                    model.scale(), model.shape().window, batch, view, out.tensor());
     token = 0;
     for (const Chunk& chunk : chunks) {
       std::copy_n(&out.at(token, 0), chunk.count * model.q_width(),
@@ -255,26 +274,40 @@ Sequence random_sequence(const Model& model, int64_t length, std::mt19937& rando
 
 std::vector<Shape> shapes() {
   return {
-      {4, 2, 64, 64, 0, true, DType::kFloat32},      {4, 2, 64, 64, 0, true, DType::kBFloat16},
-      {16, 2, 128, 128, 0, true, DType::kBFloat16},  {3, 3, 32, 16, 0, false, DType::kFloat32},
-      {8, 1, 80, 20, 0, false, DType::kBFloat16},    {4, 4, 16, 16, 37, false, DType::kFloat32},
-      {6, 2, 64, 64, 100, true, DType::kBFloat16},   {2, 1, 8, 8, 0, true, DType::kFloat32},
-      {4, 2, 10, 6, 5, true, DType::kBFloat16},      {2, 1, 64, 64, 0, true, DType::kFloat8E4M3},
-      {3, 1, 40, 20, 30, false, DType::kFloat8E4M3}, {4, 1, 128, 128, 0, true, DType::kInt8},
-      {3, 3, 40, 16, 37, false, DType::kInt8},       {2, 1, 72, 64, 100, true, DType::kInt8},
+      {4, 2, 64, 64, 0, true, DType::kFloat32},
+      {4, 2, 64, 64, 0, true, DType::kBFloat16},
+      {16, 2, 128, 128, 0, true, DType::kBFloat16},
+      {3, 3, 32, 16, 0, false, DType::kFloat32},
+      {8, 1, 80, 20, 0, false, DType::kBFloat16},
+      {4, 4, 16, 16, 37, false, DType::kFloat32},
+      {6, 2, 64, 64, 100, true, DType::kBFloat16},
+      {2, 1, 8, 8, 0, true, DType::kFloat32},
+      {4, 2, 10, 6, 5, true, DType::kBFloat16},
+      {2, 1, 64, 64, 0, true, DType::kFloat8E4M3},
+      {3, 1, 40, 20, 30, false, DType::kFloat8E4M3},
+      {4, 1, 128, 128, 0, true, DType::kInt8},
+      {3, 3, 40, 16, 37, false, DType::kInt8},
+      {2, 1, 72, 64, 100, true, DType::kInt8},
+      {2, 1, 64, 64, 0, true, DType::kFloat8E5M2},
+      {4, 2, 128, 128, 0, true, DType::kFloat8E5M2},
+      {6, 3, 64, 64, 0, true, DType::kFloat8E4M3, true},
+      {4, 4, 40, 20, 30, false, DType::kFloat8E4M3, true},
+      {4, 2, 72, 72, 0, false, DType::kFloat8E5M2, true},
   };
 }
 
 class AttentionTest : public IsaTest {};
 
 // Normally distributed keys and values of at most 128 elements, rounded: bfloat16 loses 2^-9 of a
-// number, float8 2^-4 of it, int8 half of 1/127 of the head's largest.
+// number, float8 2^-4 or 2^-3 of it, int8 half of 1/127 of the head's largest.
 double tolerance_of(DType dtype) {
   switch (dtype) {
     case DType::kBFloat16:
       return 0.04;
     case DType::kFloat8E4M3:
       return 0.3;
+    case DType::kFloat8E5M2:
+      return 0.6;
     case DType::kInt8:
       return 0.06;
     default:
@@ -365,6 +398,8 @@ TEST_P(AttentionTest, LongContextsDoNotDependOnThreadsOrSchedule) {
                                                {3, 1, 8, 8, 0, true, DType::kBFloat16},
                                                {2, 2, 8, 8, 700, true, DType::kBFloat16},
                                                {2, 1, 8, 8, 0, true, DType::kFloat8E4M3},
+                                               {4, 2, 8, 8, 0, true, DType::kFloat8E4M3, true},
+                                               {2, 1, 8, 8, 0, true, DType::kFloat8E5M2},
                                                {2, 1, 8, 8, 0, true, DType::kInt8}}) {
     SCOPED_TRACE(std::string(name_of(shape.dtype)) + ", window " + std::to_string(shape.window));
     Model model(shape, 1200, random);
@@ -393,7 +428,7 @@ TEST_P(AttentionTest, ANumberThatIsNoneShows) {
   std::mt19937 random(5);
   ThreadPool pool(1);
   Stream stream(pool, GetParam());
-  for (DType dtype : {DType::kFloat8E4M3, DType::kInt8}) {
+  for (DType dtype : {DType::kFloat8E4M3, DType::kFloat8E5M2, DType::kInt8}) {
     for (bool is_key : {false, true}) {
       Model model({1, 1, 16, 16, 0, false, dtype}, 40, random);
       Sequence sequence = random_sequence(model, 40, random);

@@ -69,6 +69,7 @@ class Planner {
       if (taken_.contains(tensor.name)) continue;
       // Scales of activations and the like, which belong to the scheme that is given up.
       if (config_.quantization && is_unused_by_quantised_layers(tensor.name)) continue;
+      if (is_kv_cache_scale(tensor.name)) continue;
       plan_.copied.push_back(&tensor);
     }
     plan_.source_bytes = checkpoint_.total_bytes();

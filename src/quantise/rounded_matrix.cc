@@ -218,6 +218,8 @@ std::string safetensors_name(DType dtype) {
       return "I8";
     case DType::kFloat8E4M3:
       return "F8_E4M3";
+    case DType::kFloat8E5M2:
+      return "F8_E5M2";
   }
   return "";
 }

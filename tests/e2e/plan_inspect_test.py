@@ -90,7 +90,7 @@ class Plan(CliTest):
         self.assertEqual(exact["MLP weights"]["bytes"] * 32, dense["MLP weights"]["bytes"] * 17)
 
     def test_a_kv_cache_of_a_byte_an_element(self):
-        for dtype, bytes_per_head in (("fp8", 64), ("int8", 64 + 4)):
+        for dtype, bytes_per_head in (("fp8", 64), ("fp8_e5m2", 64), ("int8", 64 + 4)):
             plan = json.loads(run("plan", "--json", "--device", "cpu", "--kv-cache-dtype", dtype).stdout)
             # 8 layers, keys and values, 2 heads, 16 tokens
             self.assertEqual(plan["bytes_per_block"], 8 * 2 * 2 * 16 * bytes_per_head)
@@ -99,7 +99,7 @@ class Plan(CliTest):
         with model_copy(config__json=lexicon_config(head_dim=36)) as folder:
             self.assert_error(run("plan", folder, "--device", "cpu", "--kv-cache-dtype", "int8"), 1,
                               "--kv-cache-dtype int8: this model's head_dim is 36; expected a multiple of 8, at most 1024.")
-        self.assert_error(run("plan", "--kv-cache-dtype", "int4"), 2, "auto, fp8, int8")
+        self.assert_error(run("plan", "--kv-cache-dtype", "int4"), 2, "auto, fp8, fp8_e4m3, fp8_e5m2, int8")
 
     def test_quantization_is_one_of_four(self):
         self.assert_error(run("plan", "--quantization", "int5"), 2, "none, fp8, int8, int4")

@@ -32,6 +32,10 @@ void with_elements(DType dtype, const Use& use) {
       return use(
           Float8E4M3(), [](Float8E4M3 stored) { return static_cast<float>(stored); },
           [](float value) { return Float8E4M3(value); });
+    case DType::kFloat8E5M2:
+      return use(
+          Float8E5M2(), [](Float8E5M2 stored) { return static_cast<float>(stored); },
+          [](float value) { return Float8E5M2(value); });
     default:
       check(false, "the simulated GPU has arrays of float32, bfloat16 and fp8");
   }

@@ -18,6 +18,10 @@ int64_t offset_in_cache(const ops::CudaKvCache& cache, int64_t slot, int64_t hea
   return ((block * cache.num_kv_heads + head) * cache.block_size + token) * cache.head_dim;
 }
 
+float scale_of(const float* scales, int64_t kv_head) {
+  return scales == nullptr ? 1.0f : scales[kv_head];
+}
+
 void norm_and_rotate(const ops::CudaQkNormRopeCache& args, const float* norm, int32_t position,
                      std::vector<float>& x) {
   if (norm != nullptr) {
@@ -51,6 +55,7 @@ class Attention {
     std::vector<int64_t> seen;
     std::vector<float> scores;
     std::vector<float> element(q.size());
+    const float scale = args_.scale * scale_of(args_.scales.keys, kv_head_);
     for (const int64_t at : positions) {
       if (at > position) continue;
       if (args_.sliding_window > 0 && at <= position - args_.sliding_window) continue;
@@ -58,7 +63,7 @@ class Attention {
       float score = 0;
       for (size_t d = 0; d < q.size(); ++d) score += q[d] * element[d];
       seen.push_back(at);
-      scores.push_back(score * args_.scale);
+      scores.push_back(score * scale);
     }
     // NaN where nothing is seen: no kernel may read it.
     std::vector<float> out(q.size(), std::numeric_limits<float>::quiet_NaN());
@@ -72,7 +77,8 @@ class Attention {
       for (size_t d = 0; d < q.size(); ++d) out[d] += weight * element[d];
       sum += weight;
     }
-    for (float& value : out) value /= sum;
+    const float value_scale = scale_of(args_.scales.values, kv_head_);
+    for (float& value : out) value = value / sum * value_scale;
     return out;
   }
 
@@ -133,6 +139,8 @@ void qk_norm_rope_cache(const ops::CudaQkNormRopeCache& args) {
       if (is_key) norm_and_rotate(args, args.k_norm, args.positions[token], x);
       const int64_t slot = args.slot_mapping[token];
       if (slot < 0) continue;
+      const float scale = scale_of(is_key ? args.scales.keys : args.scales.values, kv_head);
+      for (float& value : x) value /= scale;
       write(cache.dtype, is_key ? cache.keys : cache.values, offset_in_cache(cache, slot, kv_head),
             x);
     }

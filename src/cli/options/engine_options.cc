@@ -171,10 +171,11 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
       "integers in groups of 32 inputs, with embedding and output layer of int8 [none]",
       kEngineGroup);
   add_choice(
-      app, "--kv-cache-dtype", {"auto", "fp8", "int8"},
+      app, "--kv-cache-dtype", {"auto", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"},
       [&config](const std::string& text) { config.kv_cache_dtype = text; },
-      "Type of the KV cache: fp8 (e4m3; on a GPU not with float32) halves that of bfloat16, and so "
-      "does int8, which is closer and only on the CPU [auto: that of the weights]",
+      "Type of the KV cache: fp8 (fp8_e4m3, with a checkpoint's k_scale and v_scale; on a GPU not "
+      "with float32) halves that of bfloat16, and so do fp8_e5m2 and int8, which is closer and "
+      "only on the CPU [auto: that of the weights]",
       kEngineGroup);
   add_choice(
       app, "--device", {"auto", "cpu", "cuda"},

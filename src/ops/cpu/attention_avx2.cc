@@ -65,9 +65,17 @@ KeyTile find_tile(const AttentionTask& task, int64_t tile, int64_t last_position
   return found;
 }
 
-// 16 numbers of float8 e4m3, divided by 256: shifted into the fields of a float16, whose exponent
-// has another bias. The 0x7f of a float8 is NaN.
+// 16 numbers of float8. Those of e5m2 are the upper bytes of float16. Those of e4m3 are shifted
+// into the fields of a float16, whose exponent has another bias: they are divided by 256. 0x7f is
+// NaN.
+template <KvFormat kFormat>
 void widen_f8(__m128i bytes, __m256& low, __m256& high) {
+  if constexpr (kFormat == KvFormat::kF8E5M2) {
+    const __m256i whole = _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8);
+    low = _mm256_cvtph_ps(_mm256_castsi256_si128(whole));
+    high = _mm256_cvtph_ps(_mm256_extracti128_si256(whole, 1));
+    return;
+  }
   const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
   const __m256i all_ones = _mm256_set1_epi16(0x3f80);
   const __m256i nan = _mm256_cmpeq_epi16(_mm256_and_si256(shifted, all_ones), all_ones);
@@ -76,7 +84,11 @@ void widen_f8(__m128i bytes, __m256& low, __m256& high) {
   low = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
   high = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
 }
-constexpr float kFloat8Factor = 256.0f;
+constexpr float kE4M3Factor = 256.0f;
+// Scores, and weights of values, are multiplied by this to make up for widen_f8().
+constexpr float factor_of(KvFormat format) {
+  return format == KvFormat::kF8E4M3 ? kE4M3Factor : 1.0f;
+}
 
 // A query of a head: its row, and the factor of the sums of its products with keys.
 struct Query {
@@ -126,10 +138,10 @@ template <KvFormat kFormat>
       first[i] = first_of_pairs(loaded);
       second[i] = second_of_pairs(loaded);
     }
-  } else if constexpr (kFormat == KvFormat::kF8) {
+  } else if constexpr (is_float8(kFormat)) {
     const auto* bytes = reinterpret_cast<const __m128i*>(keys + d * kKeyLanes);
-    widen_f8(_mm_loadu_si128(bytes), first[0], first[1]);
-    widen_f8(_mm_loadu_si128(bytes + 1), second[0], second[1]);
+    widen_f8<kFormat>(_mm_loadu_si128(bytes), first[0], first[1]);
+    widen_f8<kFormat>(_mm_loadu_si128(bytes + 1), second[0], second[1]);
   } else {
     const auto* values = reinterpret_cast<const float*>(keys) + d * kKeyLanes;
     for (int i = 0; i < 2; ++i) {
@@ -174,10 +186,10 @@ void score_tile(const KeyTile& tile, const Query& query, int head_dim,
 // What the probabilities of the tile's tokens are multiplied with where their values are.
 template <KvFormat kFormat>
 void scale_weights(const KeyTile& tile, float* p) {
-  if constexpr (kFormat != KvFormat::kF8 && kFormat != KvFormat::kI8) return;
+  if constexpr (kFormat != KvFormat::kF8E4M3 && kFormat != KvFormat::kI8) return;
   for (int i = 0; i < kScoreRegisters; ++i) {
-    const __m256 factor = kFormat == KvFormat::kF8
-                              ? _mm256_set1_ps(kFloat8Factor)
+    const __m256 factor = kFormat == KvFormat::kF8E4M3
+                              ? _mm256_set1_ps(kE4M3Factor)
                               : _mm256_loadu_ps(tile.value_scales[i / 2] + i % 2 * 8);
     _mm256_storeu_ps(p + i * 8, _mm256_mul_ps(_mm256_loadu_ps(p + i * 8), factor));
   }
@@ -201,11 +213,11 @@ template <KvFormat kFormat, int kVectors>
   const int count = kVectors > 1 ? 8 : head_dim - d;
   const int in_vector = token % kKeyLanes;
   const char* values = tile.values[token / kKeyLanes];
-  if constexpr (kFormat == KvFormat::kF8 && kVectors % 2 == 0) {
+  if constexpr (is_float8(kFormat) && kVectors % 2 == 0) {
     const auto* bytes = reinterpret_cast<const __m128i*>(values + in_vector * head_dim + d);
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; i += 2) {
-      widen_f8(_mm_loadu_si128(bytes + i / 2), loaded[i], loaded[i + 1]);
+      widen_f8<kFormat>(_mm_loadu_si128(bytes + i / 2), loaded[i], loaded[i + 1]);
     }
     return;
   }
@@ -226,7 +238,7 @@ template <KvFormat kFormat, int kVectors>
         loaded[i] = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
       } else {
         __m256 unused;
-        widen_f8(bytes, loaded[i], unused);
+        widen_f8<kFormat>(bytes, loaded[i], unused);
       }
     }
   }
@@ -348,7 +360,7 @@ Query query_of(const AttentionTask& task, int token, int head) {
     return {values, task.q_integers + int64_t{row} * task.head_dim,
             task.scale * task.q_scales[row]};
   }
-  return {values, nullptr, kFormat == KvFormat::kF8 ? task.scale * kFloat8Factor : task.scale};
+  return {values, nullptr, task.scale * factor_of(kFormat)};
 }
 
 template <KvFormat kFormat>
@@ -393,8 +405,11 @@ void attention_f32(const AttentionTask& task) {
 void attention_bf16(const AttentionTask& task) {
   attend<KvFormat::kBf16>(task);
 }
-void attention_f8(const AttentionTask& task) {
-  attend<KvFormat::kF8>(task);
+void attention_e4m3(const AttentionTask& task) {
+  attend<KvFormat::kF8E4M3>(task);
+}
+void attention_e5m2(const AttentionTask& task) {
+  attend<KvFormat::kF8E5M2>(task);
 }
 void attention_i8(const AttentionTask& task) {
   attend<KvFormat::kI8>(task);

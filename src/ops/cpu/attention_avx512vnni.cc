@@ -71,9 +71,17 @@ KeyTile find_tile(const AttentionTask& task, int64_t tile, int64_t last_position
   return found;
 }
 
-// 32 numbers of float8 e4m3, divided by 256: shifted into the fields of a float16, whose exponent
-// has another bias. The 0x7f of a float8 is NaN.
+// 32 numbers of float8. Those of e5m2 are the upper bytes of float16. Those of e4m3 are shifted
+// into the fields of a float16, whose exponent has another bias: they are divided by 256. 0x7f is
+// NaN.
+template <KvFormat kFormat>
 void widen_f8(__m256i bytes, __m512& low, __m512& high) {
+  if constexpr (kFormat == KvFormat::kF8E5M2) {
+    const __m512i whole = _mm512_slli_epi16(_mm512_cvtepu8_epi16(bytes), 8);
+    low = _mm512_cvtph_ps(_mm512_castsi512_si256(whole));
+    high = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(whole, 1));
+    return;
+  }
   const __m512i shifted = _mm512_slli_epi16(_mm512_cvtepi8_epi16(bytes), 7);
   const __m512i all_ones = _mm512_set1_epi16(0x3f80);
   const __mmask32 nan = _mm512_cmpeq_epi16_mask(_mm512_and_si512(shifted, all_ones), all_ones);
@@ -82,7 +90,11 @@ void widen_f8(__m256i bytes, __m512& low, __m512& high) {
   low = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
   high = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
 }
-constexpr float kFloat8Factor = 256.0f;
+constexpr float kE4M3Factor = 256.0f;
+// Scores, and weights of values, are multiplied by this to make up for widen_f8().
+constexpr float factor_of(KvFormat format) {
+  return format == KvFormat::kF8E4M3 ? kE4M3Factor : 1.0f;
+}
 
 // One query of one head, and what the online softmax keeps of it.
 struct Row {
@@ -150,9 +162,10 @@ void score_tile(const KeyTile& tile, const Row* rows, int head_dim,
         const __m512i pairs = _mm512_loadu_si512(tile.keys[i] + d * kKeyLanes * 2);
         key0 = first_of_pairs(pairs);
         key1 = second_of_pairs(pairs);
-      } else if constexpr (kFormat == KvFormat::kF8) {
-        widen_f8(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(tile.keys[i] + d * kKeyLanes)),
-                 key0, key1);
+      } else if constexpr (is_float8(kFormat)) {
+        widen_f8<kFormat>(
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(tile.keys[i] + d * kKeyLanes)),
+            key0, key1);
       } else {
         const auto* keys = reinterpret_cast<const float*>(tile.keys[i]) + d * kKeyLanes;
         key0 = _mm512_loadu_ps(keys);
@@ -198,7 +211,7 @@ class ValueSums {
 
   // `values`: of the first element of the token, or of its pair; `second`: the second of a pair.
   void add_one(const char* values, bool second, const float* const* p, int token) {
-    if constexpr (kFormat == KvFormat::kF8) return add_float8(values, p, token);
+    if constexpr (is_float8(kFormat)) return add_float8(values, p, token);
     for (int i = 0; i < kVectors; ++i) {
       if constexpr (kFormat == KvFormat::kI8) {
         add(i, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_bytes(values + i * 16, i))), p, token);
@@ -227,10 +240,11 @@ class ValueSums {
     for (int i = 0; i < kVectors; i += 2) {
       __m512 low, high;
       if constexpr (kVectors % 2 == 0) {
-        widen_f8(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(values + i * 16)), low, high);
+        widen_f8<kFormat>(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(values + i * 16)),
+                          low, high);
         add(i + 1, high, p, token);
       } else {
-        widen_f8(_mm256_castsi128_si256(load_bytes(values, i)), low, high);
+        widen_f8<kFormat>(_mm256_castsi128_si256(load_bytes(values, i)), low, high);
       }
       add(i, low, p, token);
     }
@@ -362,10 +376,10 @@ void softmax_tile(const AttentionTask& task, int64_t first_key, __m512 (&scores)
 // What the probabilities of the tile's tokens are multiplied with where their values are.
 template <KvFormat kFormat>
 void scale_weights(const KeyTile& tile, float* p) {
-  if constexpr (kFormat != KvFormat::kF8 && kFormat != KvFormat::kI8) return;
+  if constexpr (kFormat != KvFormat::kF8E4M3 && kFormat != KvFormat::kI8) return;
   for (int i = 0; i < kTileVectors; ++i) {
-    const __m512 factor = kFormat == KvFormat::kF8 ? _mm512_set1_ps(kFloat8Factor)
-                                                   : _mm512_loadu_ps(tile.value_scales[i]);
+    const __m512 factor = kFormat == KvFormat::kF8E4M3 ? _mm512_set1_ps(kE4M3Factor)
+                                                       : _mm512_loadu_ps(tile.value_scales[i]);
     _mm512_store_ps(p + i * kKeyLanes, _mm512_mul_ps(_mm512_load_ps(p + i * kKeyLanes), factor));
   }
 }
@@ -401,7 +415,7 @@ int start_rows(const AttentionTask& task, Row* rows) {
       row.q_integers = nullptr;
       row.out = task.out + token * task.out_stride + column;
       row.position = task.first_position + token;
-      row.scale = kFormat == KvFormat::kF8 ? task.scale * kFloat8Factor : task.scale;
+      row.scale = task.scale * factor_of(kFormat);
       row.maximum = kMinusInfinity;
       row.denominator = 0.0f;
       if constexpr (kFormat == KvFormat::kI8) {
@@ -445,8 +459,11 @@ void attention_f32(const AttentionTask& task) {
 void attention_bf16(const AttentionTask& task) {
   attend<KvFormat::kBf16>(task);
 }
-void attention_f8(const AttentionTask& task) {
-  attend<KvFormat::kF8>(task);
+void attention_e4m3(const AttentionTask& task) {
+  attend<KvFormat::kF8E4M3>(task);
+}
+void attention_e5m2(const AttentionTask& task) {
+  attend<KvFormat::kF8E5M2>(task);
 }
 void attention_i8(const AttentionTask& task) {
   attend<KvFormat::kI8>(task);

@@ -23,10 +23,11 @@ struct BFloat16Cache {
   static constexpr int kKeyStep = 2, kValueStep = 2;
   static float widen(BFloat16 value) { return static_cast<float>(value); }
 };
+template <typename Float8>
 struct Float8Cache {
-  using Element = Float8E4M3;
+  using Element = Float8;
   static constexpr int kKeyStep = 1, kValueStep = 1;
-  static float widen(Float8E4M3 value) { return static_cast<float>(value); }
+  static float widen(Float8 value) { return static_cast<float>(value); }
 };
 struct Int8Cache {
   using Element = int8_t;
@@ -169,8 +170,11 @@ void attention_f32(const AttentionTask& task) {
 void attention_bf16(const AttentionTask& task) {
   attend_all<BFloat16Cache>(task);
 }
-void attention_f8(const AttentionTask& task) {
-  attend_all<Float8Cache>(task);
+void attention_e4m3(const AttentionTask& task) {
+  attend_all<Float8Cache<Float8E4M3>>(task);
+}
+void attention_e5m2(const AttentionTask& task) {
+  attend_all<Float8Cache<Float8E5M2>>(task);
 }
 void attention_i8(const AttentionTask& task) {
   attend_all<Int8Cache>(task);

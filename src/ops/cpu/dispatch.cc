@@ -23,10 +23,12 @@ constexpr Kernels kScalar = {
     .norm_rope = scalar::norm_rope,
     .attention_f32 = scalar::attention_f32,
     .attention_bf16 = scalar::attention_bf16,
-    .attention_f8 = scalar::attention_f8,
+    .attention_e4m3 = scalar::attention_e4m3,
+    .attention_e5m2 = scalar::attention_e5m2,
     .attention_i8 = scalar::attention_i8,
     .interleave = scalar::interleave,
     .round_f8 = scalar::round_f8,
+    .round_e5m2 = scalar::round_e5m2,
 };
 
 constexpr Kernels kAvx2 = {
@@ -49,10 +51,12 @@ constexpr Kernels kAvx2 = {
     .norm_rope = avx2::norm_rope,
     .attention_f32 = avx2::attention_f32,
     .attention_bf16 = avx2::attention_bf16,
-    .attention_f8 = avx2::attention_f8,
+    .attention_e4m3 = avx2::attention_e4m3,
+    .attention_e5m2 = avx2::attention_e5m2,
     .attention_i8 = avx2::attention_i8,
     .interleave = scalar::interleave,
     .round_f8 = avx2::round_f8,
+    .round_e5m2 = avx2::round_e5m2,
 };
 
 constexpr Kernels with_vnni(Kernels kernels) {
@@ -63,7 +67,8 @@ constexpr Kernels with_vnni(Kernels kernels) {
   kernels.unpack_i4 = avx512vnni::unpack_i4;
   kernels.attention_f32 = avx512vnni::attention_f32;
   kernels.attention_bf16 = avx512vnni::attention_bf16;
-  kernels.attention_f8 = avx512vnni::attention_f8;
+  kernels.attention_e4m3 = avx512vnni::attention_e4m3;
+  kernels.attention_e5m2 = avx512vnni::attention_e5m2;
   kernels.attention_i8 = avx512vnni::attention_i8;
   kernels.interleave = avx512vnni::interleave;
   return kernels;
@@ -91,10 +96,12 @@ constexpr Kernels kAvx512 = {
     .norm_rope = avx512::norm_rope,
     .attention_f32 = avx512vnni::attention_f32,
     .attention_bf16 = avx512vnni::attention_bf16,
-    .attention_f8 = avx512vnni::attention_f8,
+    .attention_e4m3 = avx512vnni::attention_e4m3,
+    .attention_e5m2 = avx512vnni::attention_e5m2,
     .attention_i8 = avx512vnni::attention_i8,
     .interleave = avx512vnni::interleave,
     .round_f8 = avx2::round_f8,
+    .round_e5m2 = avx2::round_e5m2,
 };
 
 }  // namespace

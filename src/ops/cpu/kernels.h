@@ -136,7 +136,10 @@ struct GroupFit {
 };
 
 // What a KV cache holds (ops/cpu/kv_layout.h): float32, bfloat16, float8 e4m3, or int8 with scales.
-enum class KvFormat { kF32, kBf16, kF8, kI8 };
+enum class KvFormat { kF32, kBf16, kF8E4M3, kF8E5M2, kI8 };
+constexpr bool is_float8(KvFormat format) {
+  return format == KvFormat::kF8E4M3 || format == KvFormat::kF8E5M2;
+}
 
 // One query tile of one KV head of one sequence over a part of the keys. Attention of the part is
 //   maximum = the largest score, denominator = sum of exp(score - maximum),
@@ -215,12 +218,15 @@ struct Kernels {
   void (*norm_rope)(const HeadTask& head);
   void (*attention_f32)(const AttentionTask& task);
   void (*attention_bf16)(const AttentionTask& task);
-  void (*attention_f8)(const AttentionTask& task);
+  void (*attention_e4m3)(const AttentionTask& task);
+  void (*attention_e5m2)(const AttentionTask& task);
   void (*attention_i8)(const AttentionTask& task);
   // Pointers may have any alignment.
   void (*interleave)(const WordRows& rows);
   // `count` values, a multiple of 8, as float8 e4m3: to nearest even, at most 448 (Float8E4M3).
   void (*round_f8)(const float* values, int count, uint8_t* out);
+  // The same as float8 e5m2: at most 57344 (Float8E5M2).
+  void (*round_e5m2)(const float* values, int count, uint8_t* out);
 };
 
 // Each namespace is one instruction set.
@@ -255,7 +261,8 @@ QUIRE_DECLARE_INTEGER_KERNELS(avx512vnni)
   namespace isa {                                 \
   void attention_f32(const AttentionTask& task);  \
   void attention_bf16(const AttentionTask& task); \
-  void attention_f8(const AttentionTask& task);   \
+  void attention_e4m3(const AttentionTask& task); \
+  void attention_e5m2(const AttentionTask& task); \
   void attention_i8(const AttentionTask& task);   \
   }
 QUIRE_DECLARE_ATTENTION_KERNELS(scalar)
@@ -268,6 +275,7 @@ QUIRE_DECLARE_ATTENTION_KERNELS(avx512vnni)
   void fit_group(const float* values, int count, const GroupRounding& rounding, GroupFit* fit);  \
   void round_group(const float* values, int count, const GroupRounding& rounding, int8_t* data); \
   void round_f8(const float* values, int count, uint8_t* out);                                   \
+  void round_e5m2(const float* values, int count, uint8_t* out);                                 \
   }
 QUIRE_DECLARE_ROUNDING_KERNELS(scalar)
 QUIRE_DECLARE_ROUNDING_KERNELS(avx2)

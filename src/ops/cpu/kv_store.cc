@@ -51,13 +51,25 @@ void store_wide(const KvCacheView& cache, int64_t slot, int64_t head, const floa
   scatter_value(value, cache.head_dim, kStep, place.value);
 }
 
+// Divided by the head's scale, where there is one, and rounded.
+void round_to_float8(const Kernels& kernels, const KvCacheView& cache, const float* values,
+                     const float* scales, int64_t head, uint8_t* out) {
+  float divided[kMaxNarrowHeadDim];
+  if (scales != nullptr) {
+    for (int d = 0; d < cache.head_dim; ++d) divided[d] = values[d] / scales[head];
+    values = divided;
+  }
+  const auto round = cache.dtype == DType::kFloat8E5M2 ? kernels.round_e5m2 : kernels.round_f8;
+  round(values, cache.head_dim, out);
+}
+
 void store_float8(const Kernels& kernels, const KvCacheView& cache, int64_t slot, int64_t head,
                   const float* key, const float* value) {
   const auto place = place_of<uint8_t>(cache, slot, head);
   uint8_t bytes[kMaxNarrowHeadDim];
-  kernels.round_f8(key, cache.head_dim, bytes);
+  round_to_float8(kernels, cache, key, cache.key_scales, head, bytes);
   scatter_key(bytes, cache.head_dim, 1, place.key);
-  kernels.round_f8(value, cache.head_dim, place.value);
+  round_to_float8(kernels, cache, value, cache.value_scales, head, place.value);
 }
 
 // Rounds `count` values to integers and returns their scale.
@@ -106,6 +118,7 @@ void store_key_value(const Kernels& kernels, const KvCacheView& cache, int64_t s
     case DType::kBFloat16:
       return store_wide<BFloat16>(cache, slot, head, key, value);
     case DType::kFloat8E4M3:
+    case DType::kFloat8E5M2:
       return store_float8(kernels, cache, slot, head, key, value);
     case DType::kInt8:
       return store_int8(kernels, cache, slot, head, key, value);

@@ -11,7 +11,8 @@ namespace quire::ops {
 
 // Stores one token's key and value of one KV head, head_dim numbers each, in `slot`. In an int8
 // cache each of the two gets the scale largest magnitude / 127, and integers rounded to nearest
-// even; infinities and NaN make the scale NaN. float8 is rounded as Float8E4M3 does.
+// even; infinities and NaN make the scale NaN. For float8 the numbers are divided by the cache's
+// scales, and rounded as Float8E4M3 or Float8E5M2 does.
 void store_key_value(const Kernels& kernels, const KvCacheView& cache, int64_t slot, int64_t head,
                      const float* key, const float* value);
 

@@ -168,7 +168,9 @@ class PagedAttention {
       case DType::kBFloat16:
         return kernels.attention_bf16;
       case DType::kFloat8E4M3:
-        return kernels.attention_f8;
+        return kernels.attention_e4m3;
+      case DType::kFloat8E5M2:
+        return kernels.attention_e5m2;
       case DType::kInt8:
         return kernels.attention_i8;
       default:
@@ -256,7 +258,7 @@ class PagedAttention {
             .window = window_,
             .begin = 0,
             .end = 0,
-            .scale = scale_,
+            .scale = scale_ * scale_of(cache_.key_scales, item.kv_head),
             .head_dim = cache_.head_dim,
             .block_table = batch_.block_tables.row<int32_t>(item.seq),
             .block_size = cache_.block_size,
@@ -292,7 +294,7 @@ class PagedAttention {
       if (!is_first) merge(part, item.num_tokens, whole);
     }
     for (int64_t row = 0; row < item.num_tokens * group_; ++row) {
-      finish(out_of(whole, row), whole.denominators[row]);
+      finish(out_of(whole, row), whole.denominators[row], item.kv_head);
     }
   }
 
@@ -308,8 +310,14 @@ class PagedAttention {
     }
   }
 
-  void finish(float* out, float denominator) const {
+  static float scale_of(const float* scales, int64_t kv_head) {
+    return scales == nullptr ? 1.0f : scales[kv_head];
+  }
+
+  void finish(float* out, float denominator, int64_t kv_head) const {
     for (int64_t d = 0; d < cache_.head_dim; ++d) out[d] /= denominator;
+    if (cache_.value_scales == nullptr) return;
+    for (int64_t d = 0; d < cache_.head_dim; ++d) out[d] *= cache_.value_scales[kv_head];
   }
 
   // The results of a KV head's queries over a part of a split sequence.
@@ -343,7 +351,7 @@ class PagedAttention {
                      merge_row(out_of(result, row), result.maxima[row], result.denominators[row],
                                cache_.head_dim, out, maximum, denominator);
                    }
-                   finish(out, denominator);
+                   finish(out, denominator, kv_head);
                  });
   }
 

@@ -21,25 +21,61 @@ __m256 rounded(__m256 values, const GroupRounding& rounding) {
                        _mm256_set1_ps(rounding.high));
 }
 
-// Float8E4M3's constructor (core/dtype.cc says why), one byte in each lane.
+// What the constructors of the two kinds of float8 (core/dtype.cc says why) are made with.
+struct E4M3 {
+  static constexpr int kDroppedBits = 20;     // of a float32's fraction
+  static constexpr int kBias = 0x3c000000;    // between the exponents
+  static constexpr int kNormal = 0x3c800000;  // 2^-6
+  static constexpr float kShift = 0x1p14f;    // rounds subnormal numbers
+  static constexpr int kShiftBits = 0x46800000;
+  static constexpr int kLargest = 0x43e00000;  // 448
+  static constexpr int kLargestCode = 0x7e;
+};
+struct E5M2 {
+  static constexpr int kDroppedBits = 21;
+  static constexpr int kBias = 0x38000000;
+  static constexpr int kNormal = 0x38800000;  // 2^-14
+  static constexpr float kShift = 0x1p7f;
+  static constexpr int kShiftBits = 0x43000000;
+  static constexpr int kLargest = 0x47600000;  // 57344
+  static constexpr int kLargestCode = 0x7b;
+};
+
+// One byte in each lane.
+template <typename Float8>
 __m256i float8_of(__m256 values) {
+  constexpr int kBelowHalf = (1 << (Float8::kDroppedBits - 1)) - 1;
   const __m256i bits = _mm256_castps_si256(values);
   const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
-  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(magnitude, 20), _mm256_set1_epi32(1));
+  const __m256i odd =
+      _mm256_and_si256(_mm256_srli_epi32(magnitude, Float8::kDroppedBits), _mm256_set1_epi32(1));
   const __m256i normal = _mm256_srli_epi32(
-      _mm256_add_epi32(magnitude, _mm256_sub_epi32(odd, _mm256_set1_epi32(0x3c000000 - 0x7ffff))),
-      20);
-  const __m256 shifted = _mm256_add_ps(_mm256_castsi256_ps(magnitude), _mm256_set1_ps(0x1p14f));
+      _mm256_add_epi32(magnitude,
+                       _mm256_sub_epi32(odd, _mm256_set1_epi32(Float8::kBias - kBelowHalf))),
+      Float8::kDroppedBits);
+  const __m256 shifted =
+      _mm256_add_ps(_mm256_castsi256_ps(magnitude), _mm256_set1_ps(Float8::kShift));
   const __m256i subnormal =
-      _mm256_sub_epi32(_mm256_castps_si256(shifted), _mm256_set1_epi32(0x46800000));
-  const auto above = [&](int limit) {
-    return _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(limit));
+      _mm256_sub_epi32(_mm256_castps_si256(shifted), _mm256_set1_epi32(Float8::kShiftBits));
+  const auto from = [&](int limit) {
+    return _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(limit - 1));
   };
-  __m256i result = _mm256_blendv_epi8(subnormal, normal, above(0x3c7fffff));        // 2^-6 and more
-  result = _mm256_blendv_epi8(result, _mm256_set1_epi32(0x7e), above(0x43dfffff));  // 448 and more
-  result = _mm256_blendv_epi8(result, _mm256_set1_epi32(0x7f), above(0x7f800000));  // NaN
+  __m256i result = _mm256_blendv_epi8(subnormal, normal, from(Float8::kNormal));
+  result =
+      _mm256_blendv_epi8(result, _mm256_set1_epi32(Float8::kLargestCode), from(Float8::kLargest));
+  result = _mm256_blendv_epi8(result, _mm256_set1_epi32(0x7f), from(0x7f800001));  // NaN
   return _mm256_or_si256(result,
                          _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80)));
+}
+
+template <typename Float8>
+void round_to(const float* values, int count, uint8_t* out) {
+  for (int i = 0; i < count; i += kLanes) {
+    const __m256i bytes = float8_of<Float8>(_mm256_loadu_ps(values + i));
+    const __m128i shorts =
+        _mm_packus_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(out + i), _mm_packus_epi16(shorts, shorts));
+  }
 }
 
 }  // namespace
@@ -86,12 +122,11 @@ void round_group(const float* values, int count, const GroupRounding& rounding, 
 }
 
 void round_f8(const float* values, int count, uint8_t* out) {
-  for (int i = 0; i < count; i += kLanes) {
-    const __m256i bytes = float8_of(_mm256_loadu_ps(values + i));
-    const __m128i shorts =
-        _mm_packus_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
-    _mm_storel_epi64(reinterpret_cast<__m128i*>(out + i), _mm_packus_epi16(shorts, shorts));
-  }
+  round_to<E4M3>(values, count, out);
+}
+
+void round_e5m2(const float* values, int count, uint8_t* out) {
+  round_to<E5M2>(values, count, out);
 }
 
 }  // namespace quire::ops::avx2

@@ -59,4 +59,8 @@ void round_f8(const float* values, int count, uint8_t* out) {
   for (int i = 0; i < count; ++i) out[i] = Float8E4M3(values[i]).bits;
 }
 
+void round_e5m2(const float* values, int count, uint8_t* out) {
+  for (int i = 0; i < count; ++i) out[i] = Float8E5M2(values[i]).bits;
+}
+
 }  // namespace quire::ops::scalar

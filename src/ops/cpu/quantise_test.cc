@@ -162,6 +162,11 @@ TEST_P(QuantiseTest, RoundsToFloat8) {
   for (size_t i = 0; i < values.size(); ++i) {
     ASSERT_EQ(rounded[i], Float8E4M3(values[i]).bits) << values[i];
   }
+  kernels_for(GetParam())
+      .round_e5m2(values.data(), static_cast<int>(values.size()), rounded.data());
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(rounded[i], Float8E5M2(values[i]).bits) << values[i];
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Isas, QuantiseTest, testing::ValuesIn(supported_isas()), isa_test_name);

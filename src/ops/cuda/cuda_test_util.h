@@ -132,7 +132,7 @@ inline uint8_t e4m3_of_float(float value) {
   return static_cast<uint8_t>(sign | low);
 }
 
-// Values as `dtype` stores them: float32, bfloat16, float16 or float8 e4m3.
+// Values as `dtype` stores them: float32, bfloat16, float16 or float8.
 inline std::vector<std::byte> encode(DType dtype, std::span<const float> values) {
   std::vector<std::byte> bytes(values.size() * size_of(dtype));
   const auto put = [&bytes](size_t i, auto element) {
@@ -148,6 +148,9 @@ inline std::vector<std::byte> encode(DType dtype, std::span<const float> values)
         break;
       case DType::kFloat8E4M3:
         put(i, e4m3_of_float(values[i]));
+        break;
+      case DType::kFloat8E5M2:
+        put(i, Float8E5M2(values[i]));
         break;
       default:
         put(i, values[i]);
@@ -172,6 +175,9 @@ inline std::vector<float> decode(DType dtype, std::span<const std::byte> bytes) 
         break;
       case DType::kFloat8E4M3:
         values[i] = float_of_e4m3(get(i, uint8_t{}));
+        break;
+      case DType::kFloat8E5M2:
+        values[i] = static_cast<float>(get(i, Float8E5M2()));
         break;
       default:
         values[i] = get(i, 0.0f);
@@ -212,6 +218,14 @@ inline std::vector<float> random_values(size_t count, std::mt19937& random, floa
   std::vector<float> values(count);
   for (float& value : values) value = normal(random);
   return values;
+}
+
+// What the heads of a float8 cache are divided by.
+inline std::vector<float> random_scales(size_t count, std::mt19937& random) {
+  std::uniform_real_distribution<float> uniform(0.05f, 3.0f);
+  std::vector<float> scales(count);
+  for (float& scale : scales) scale = uniform(random);
+  return scales;
 }
 
 // max |actual - expected| <= tolerance * max |expected|.

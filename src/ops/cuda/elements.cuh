@@ -40,6 +40,10 @@ __device__ __forceinline__ __half from_float<__half>(float value) {
   return __float2half_rn(value);
 }
 
+// Whether elements of a KV cache are __nv_fp8_e4m3 or __nv_fp8_e5m2.
+template <typename Kv>
+inline constexpr bool kIsFloat8 = sizeof(Kv) == 1;
+
 // Elements that a thread loads or stores together.
 inline constexpr int kPackSize = 8;
 

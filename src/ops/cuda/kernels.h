@@ -204,12 +204,18 @@ struct CudaCopy {
 // One layer's paged cache: [num_blocks][num_kv_heads][block_size][head_dim] elements, once for keys
 // and once for values.
 struct CudaKvCache {
-  DType dtype;  // that of the activations, or float8 e4m3 (kFloat8E4M3), stored as value / scale 1
+  DType dtype;  // that of the activations, or float8 (kFloat8E4M3, kFloat8E5M2)
   void* keys;
   void* values;
   int block_size;  // tokens; a multiple of 16 up to 256
   int num_kv_heads;
   int head_dim;  // a multiple of 8
+};
+
+// Of a float8 cache: [num_kv_heads] on the device; x is stored as x / scale. Null: all are 1.
+struct CudaKvScales {
+  const float* keys = nullptr;
+  const float* values = nullptr;
 };
 
 // Per head: norm q and k, rotate both, write q back, store k and v at the token's slot.
@@ -226,6 +232,7 @@ struct CudaQkNormRopeCache {
   const int32_t* positions;     // [num_tokens]
   const int64_t* slot_mapping;  // [num_tokens]; block * block_size + offset; -1: not stored
   CudaKvCache cache;
+  CudaKvScales scales = {};
 };
 
 // Tokens of the context that one block of the decode kernel reads. A sequence's context is cut at
@@ -279,6 +286,7 @@ struct CudaPagedAttention {
   void* scratch;
   int64_t max_decode_rows = 0;     // of the scratch
   int64_t max_decode_queries = 1;  // of a decode sequence, up to kMaxDecodeQueries
+  CudaKvScales scales = {};
 };
 
 // An addition to a row's logit of a token.

@@ -25,11 +25,17 @@ __device__ int64_t cache_offset(const CudaKvCache& cache, int64_t slot, int head
 
 template <typename Kv>
 __device__ __forceinline__ Kv to_cache(float value) {
-  if constexpr (std::is_same_v<Kv, __nv_fp8_e4m3>) {
+  if constexpr (kIsFloat8<Kv>) {
     return Kv(value);  // saturates
   } else {
     return from_float<Kv>(value);
   }
+}
+
+// What a head's keys, or its values, are divided by before they are stored.
+__device__ __forceinline__ float scale_of(const CudaKvScales& all, bool is_value, int kv_head) {
+  const float* scales = is_value ? all.values : all.keys;
+  return scales == nullptr ? 1.0f : scales[kv_head];
 }
 
 template <typename T>
@@ -41,9 +47,11 @@ __device__ __forceinline__ void load_floats(float (&to)[kPackSize], const T* fro
 
 template <typename T>
 __device__ __forceinline__ void store_floats(T* to, const float (&from)[kPackSize]) {
-  if constexpr (sizeof(T) == 1) {
-    __nv_fp8x4_e4m3 words[2] = {__nv_fp8x4_e4m3(make_float4(from[0], from[1], from[2], from[3])),
-                                __nv_fp8x4_e4m3(make_float4(from[4], from[5], from[6], from[7]))};
+  if constexpr (kIsFloat8<T>) {
+    using Four =
+        std::conditional_t<std::is_same_v<T, __nv_fp8_e5m2>, __nv_fp8x4_e5m2, __nv_fp8x4_e4m3>;
+    Four words[2] = {Four(make_float4(from[0], from[1], from[2], from[3])),
+                     Four(make_float4(from[4], from[5], from[6], from[7]))};
     *reinterpret_cast<uint2*>(to) = make_uint2(words[0].__x, words[1].__x);
   } else {
     Pack<T> pack;
@@ -125,6 +133,14 @@ __global__ void __launch_bounds__(kMaxThreads, 4)
     const int kv_head = head - p.num_heads - (is_value ? num_kv_heads : 0);
     Kv* to = static_cast<Kv*>(is_value ? p.cache.values : p.cache.keys) +
              cache_offset(p.cache, slot, kv_head) + element;
+    const float scale = kIsFloat8<Kv> ? scale_of(p.scales, is_value, kv_head) : 1.0f;
+    if (scale != 1.0f) {
+#pragma unroll
+      for (int i = 0; i < kPackSize; ++i) {
+        low[i] /= scale;
+        high[i] /= scale;
+      }
+    }
     store_floats(to, low);
     store_floats(to + half, high);
   }
@@ -159,10 +175,12 @@ __global__ void __launch_bounds__(kMaxThreads)
       factor = rsqrtf(warp_sum(sum) / static_cast<float>(head_dim) + p.eps);
     }
     Kv* to = nullptr;
+    float scale = 1.0f;
     if (!is_query && slot >= 0) {
       const int kv_head = head - p.num_heads - (is_value ? num_kv_heads : 0);
       to = static_cast<Kv*>(is_value ? p.cache.values : p.cache.keys) +
            cache_offset(p.cache, slot, kv_head);
+      if constexpr (kIsFloat8<Kv>) scale = scale_of(p.scales, is_value, kv_head);
     }
     const auto normed = [&](int d) {
       return norm != nullptr ? to_float(x[d]) * factor * norm[d] : to_float(x[d]);
@@ -171,7 +189,7 @@ __global__ void __launch_bounds__(kMaxThreads)
       if (is_query) {
         x[d] = from_float<T>(value);
       } else if (to != nullptr) {
-        to[d] = to_cache<Kv>(value);
+        to[d] = to_cache<Kv>(kIsFloat8<Kv> ? value / scale : value);
       }
     };
     const int rotated = is_value ? 0 : half;
@@ -218,6 +236,8 @@ void qk_norm_rope_cache(CudaStream& stream, const CudaQkNormRopeCache& args) {
     using T = decltype(zero);
     if (args.cache.dtype == DType::kFloat8E4M3) {
       launch_for<T, __nv_fp8_e4m3>(stream, args);
+    } else if (args.cache.dtype == DType::kFloat8E5M2) {
+      launch_for<T, __nv_fp8_e5m2>(stream, args);
     } else {
       launch_for<T, T>(stream, args);
     }

@@ -19,6 +19,7 @@ struct Case {
   int block_size = 16;
   int64_t num_tokens = 13;
   bool has_norms = true;
+  bool has_scales = false;  // of the cache's heads
 };
 
 constexpr int kMaxPosition = 50;
@@ -34,6 +35,8 @@ double tolerance_of(DType dtype) {
       return 5e-4;
     case DType::kFloat8E4M3:
       return 6.3e-2;
+    case DType::kFloat8E5M2:
+      return 0.126;
     default:
       return 2e-6;
   }
@@ -103,6 +106,16 @@ void QkNormRopeCudaTest::run(const Case& sizes) {
   const size_t cache_size = kBlocks * block_size * kv_heads * size;
   DeviceElements keys(sizes.cache_dtype, cache_size);
   DeviceElements values(sizes.cache_dtype, cache_size);
+  std::vector<float> key_scales(kv_heads, 1.0f);
+  std::vector<float> value_scales(kv_heads, 1.0f);
+  if (sizes.has_scales) {
+    key_scales = random_scales(kv_heads, random());
+    value_scales = random_scales(kv_heads, random());
+  }
+  DeviceArray<float> device_key_scales(key_scales);
+  DeviceArray<float> device_value_scales(value_scales);
+  const CudaKvScales scales = {.keys = device_key_scales.data(),
+                               .values = device_value_scales.data()};
   cuda::qk_norm_rope_cache(stream(), {.dtype = sizes.dtype,
                                       .qkv = device_qkv.data(),
                                       .num_heads = sizes.num_heads,
@@ -119,7 +132,8 @@ void QkNormRopeCudaTest::run(const Case& sizes) {
                                                 .values = values.data(),
                                                 .block_size = sizes.block_size,
                                                 .num_kv_heads = sizes.num_kv_heads,
-                                                .head_dim = sizes.head_dim}});
+                                                .head_dim = sizes.head_dim},
+                                      .scales = sizes.has_scales ? scales : CudaKvScales()});
   synchronize();
 
   const auto actual_qkv = device_qkv.download();
@@ -142,9 +156,12 @@ void QkNormRopeCudaTest::run(const Case& sizes) {
       const size_t place =
           ((slot / block_size * kv_heads + head) * block_size + slot % block_size) * size;
       const float* k = x + (heads + head) * size;
-      const auto expected_key =
+      auto expected_key =
           expected_head(sizes, k, sizes.has_norms ? k_norm.data() : nullptr, rotation);
-      const auto expected_value = rounded(sizes.cache_dtype, std::span(k + kv_heads * size, size));
+      std::vector<float> value(k + kv_heads * size, k + (kv_heads + 1) * size);
+      for (float& element : expected_key) element /= key_scales[head];
+      for (float& element : value) element /= value_scales[head];
+      const auto expected_value = rounded(sizes.cache_dtype, value);
       ASSERT_TRUE(
           is_close({&actual_keys[place], size}, expected_key, tolerance_of(sizes.cache_dtype)));
       const std::vector<float> stored(&actual_values[place], &actual_values[place] + size);
@@ -167,6 +184,23 @@ TEST_F(QkNormRopeCudaTest, TakesEveryTypeAndHeadSize) {
              .cache_dtype = cache_dtype,
              .head_dim = head_dim,
              .rotary_dim = head_dim});
+      }
+    }
+  }
+}
+
+TEST_F(QkNormRopeCudaTest, DividesByScalesOfHeads) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32}) {
+    for (const DType cache_dtype : {DType::kFloat8E4M3, DType::kFloat8E5M2}) {
+      for (const int head_dim : {8, 40, 64, 128, 256, 512}) {
+        for (const bool has_scales : {false, true}) {
+          run({.dtype = dtype,
+               .cache_dtype = cache_dtype,
+               .num_kv_heads = 4,
+               .head_dim = head_dim,
+               .rotary_dim = head_dim,
+               .has_scales = has_scales});
+        }
       }
     }
   }

@@ -47,6 +47,11 @@ __device__ __forceinline__ uint2 halves_of_e4m3(uint32_t four) {
   return halves;
 }
 
+// Four float8 e5m2 as float16, whose upper bytes they are.
+__device__ __forceinline__ uint2 halves_of_e5m2(uint32_t four) {
+  return make_uint2(__byte_perm(four, 0, 0x1404), __byte_perm(four, 0, 0x3424));
+}
+
 // Four float8 e4m3, their exponents and mantissas put where T has its own: divided by 2^120 in
 // bfloat16 and by 2^8 in float16, subnormal numbers too. NaN becomes 480.
 template <typename T>

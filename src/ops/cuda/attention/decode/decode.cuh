@@ -49,6 +49,8 @@ struct DecodeParams {
   const int32_t* num_items;
   const void* keys;
   const void* values;
+  const float* key_scales;    // [num_kv_heads] of float8, or null: all are 1
+  const float* value_scales;  // the same
   int block_size;
   int head_dim;
   unsigned* counters;
@@ -56,6 +58,13 @@ struct DecodeParams {
   float2* maxima_sums;  // [max_decode_rows, num_heads * head_dim / 8]: of 8 elements each
   float* partials;      // [max_decode_rows, num_heads * head_dim]
 };
+
+// What a KV head's scores are multiplied by.
+template <typename Kv>
+__device__ __forceinline__ float score_scale(const DecodeParams& p, int kv_head) {
+  if (!kIsFloat8<Kv> || p.key_scales == nullptr) return p.scale_log2;
+  return p.scale_log2 * p.key_scales[kv_head];
+}
 
 // A unit, but for the blocks that hold its tokens.
 struct DecodeUnit {
@@ -173,8 +182,8 @@ __device__ inline DecodePartial combine_chunks(const DecodeParams& p, int64_t fi
 }
 
 template <typename T>
-__device__ void write_output(T* out, const DecodePartial& partial) {
-  const float factor = 1.0f / partial.sum;
+__device__ void write_output(T* out, const DecodePartial& partial, float value_scale) {
+  const float factor = value_scale / partial.sum;
   struct alignas(4 * sizeof(T)) Four {
     T at[4];
   };
@@ -235,10 +244,11 @@ __device__ void finish_unit(const DecodeParams& p, const DecodeUnit& unit, int w
   const int64_t width = int64_t{p.num_heads} * p.head_dim;
   T* const out = static_cast<T*>(p.out) + unit.first_query * width;
   const ChunkRange chunks = chunks_of(p, unit);
+  const float value_scale = p.value_scales == nullptr ? 1.0f : p.value_scales[unit.kv_head];
   if (chunks.count == 1) {
     for (int e = first; e < num_elements; e += stride) {
       const OutputPlace at = output_place<kMany>(p, unit, e);
-      write_output(out + at.query * width + at.element, partial_of(e));
+      write_output(out + at.query * width + at.element, partial_of(e), value_scale);
     }
     done();
     return;
@@ -261,7 +271,8 @@ __device__ void finish_unit(const DecodeParams& p, const DecodeUnit& unit, int w
     const OutputPlace at = output_place<kMany>(p, unit, e);
     write_output(
         out + at.query * width + at.element,
-        combine_chunks(p, first_row + at.query, unit.num_queries, chunks.count, at.element));
+        combine_chunks(p, first_row + at.query, unit.num_queries, chunks.count, at.element),
+        value_scale);
   }
 }
 

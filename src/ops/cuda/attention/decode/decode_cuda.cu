@@ -27,6 +27,8 @@ template <typename T>
 void launch_plain_for(CudaStream& stream, const CudaPagedAttention& args) {
   if (args.cache.dtype == DType::kFloat8E4M3) {
     launch_plain<T, __nv_fp8_e4m3>(stream, args);
+  } else if (args.cache.dtype == DType::kFloat8E5M2) {
+    launch_plain<T, __nv_fp8_e5m2>(stream, args);
   } else {
     launch_plain<T, T>(stream, args);
   }
@@ -76,6 +78,8 @@ DecodeParams decode_params(const CudaPagedAttention& args, int head_tile) {
           .num_items = args.num_decode_items,
           .keys = cache.keys,
           .values = cache.values,
+          .key_scales = args.scales.keys,
+          .value_scales = args.scales.values,
           .block_size = cache.block_size,
           .head_dim = cache.head_dim,
           .counters = counters,

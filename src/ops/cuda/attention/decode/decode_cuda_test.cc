@@ -20,6 +20,7 @@ struct Case {
   int64_t window = 0;
   std::vector<int32_t> context_lens = {1025, 1, 15, 17, 129, 512, 513, 1023};
   std::vector<int32_t> num_queries = {};  // of each sequence; empty: one
+  bool has_scales = false;                // of the cache's heads
 };
 
 std::string describe(const Case& sizes) {
@@ -27,7 +28,8 @@ std::string describe(const Case& sizes) {
          ", heads " + std::to_string(sizes.num_heads) + "/" + std::to_string(sizes.num_kv_heads) +
          " of " + std::to_string(sizes.head_dim) + ", blocks of " +
          std::to_string(sizes.block_size) + ", window " + std::to_string(sizes.window) +
-         (sizes.num_queries.empty() ? "" : ", several queries");
+         (sizes.num_queries.empty() ? "" : ", several queries") +
+         (sizes.has_scales ? ", scales" : "");
 }
 
 // Rounding of the output, and of the probabilities to the type that they are multiplied in.
@@ -89,7 +91,9 @@ class Batch {
                       .head_dim = sizes_.head_dim},
             .scratch = scratch_->data(),
             .max_decode_rows = max_scratch_rows(),
-            .max_decode_queries = max_queries()};
+            .max_decode_queries = max_queries(),
+            .scales = {.keys = device_key_scales_ ? device_key_scales_->data() : nullptr,
+                       .values = device_value_scales_ ? device_value_scales_->data() : nullptr}};
   }
 
   // Only of the first sequence.
@@ -220,6 +224,14 @@ class Batch {
     }
     keys_ = rounded(sizes_.cache_dtype, keys_);
     values_ = rounded(sizes_.cache_dtype, values_);
+    key_scales_.assign(static_cast<size_t>(sizes_.num_kv_heads), 1.0f);
+    value_scales_ = key_scales_;
+    if (sizes_.has_scales) {
+      key_scales_ = random_scales(key_scales_.size(), random);
+      value_scales_ = random_scales(key_scales_.size(), random);
+      device_key_scales_ = std::make_unique<DeviceArray<float>>(key_scales_);
+      device_value_scales_ = std::make_unique<DeviceArray<float>>(value_scales_);
+    }
     device_keys_ = std::make_unique<DeviceElements>(sizes_.cache_dtype, keys_);
     device_values_ = std::make_unique<DeviceElements>(sizes_.cache_dtype, values_);
   }
@@ -247,11 +259,15 @@ class Batch {
       const float* value = &values_[place(seq, p, kv_head)];
       double score = 0;
       for (size_t d = 0; d < size; ++d) score += static_cast<double>(q[d]) * key[d];
+      score *= static_cast<double>(key_scales_[static_cast<size_t>(kv_head)]);
       const double weight = std::exp(score * static_cast<double>(scale()));
       sum += weight;
       for (size_t d = 0; d < size; ++d) out[d] += weight * value[d];
     }
-    for (const double element : out) expected.push_back(static_cast<float>(element / sum));
+    const double value_scale = value_scales_[static_cast<size_t>(kv_head)];
+    for (const double element : out) {
+      expected.push_back(static_cast<float>(element / sum * value_scale));
+    }
   }
 
   Case sizes_;
@@ -261,7 +277,9 @@ class Batch {
   std::vector<int32_t> starts_;  // of each sequence's queries, and their end
   std::vector<DecodeItem> items_;
   std::vector<float> q_, keys_, values_;  // as their types hold them
+  std::vector<float> key_scales_, value_scales_;
   std::unique_ptr<DeviceElements> device_q_, device_keys_, device_values_, out_;
+  std::unique_ptr<DeviceArray<float>> device_key_scales_, device_value_scales_;
   std::unique_ptr<DeviceArray<int32_t>> query_start_, device_context_lens_, device_table_,
       num_items_, num_first_items_, no_items_;
   std::unique_ptr<DeviceArray<DecodeItem>> device_items_, first_items_;
@@ -297,6 +315,24 @@ class AttentionDecodeCudaTest : public CudaTest {
     ASSERT_EQ(batch.first_row_bytes(), first_row);
   }
 };
+
+TEST_F(AttentionDecodeCudaTest, TakesBothKindsOfFloat8WithScalesOfHeads) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32}) {
+    for (const DType cache_dtype : {DType::kFloat8E4M3, DType::kFloat8E5M2}) {
+      for (const int head_dim : {40, 64, 96, 128, 256}) {
+        for (const bool has_scales : {false, true}) {
+          Case sizes = {.dtype = dtype, .cache_dtype = cache_dtype, .head_dim = head_dim};
+          sizes.has_scales = has_scales;
+          run(sizes);
+          sizes.num_heads = 24;
+          run(sizes);
+          sizes.num_queries = {3, 1, 2, 1, 3, 3, 1, 2};
+          run(sizes);
+        }
+      }
+    }
+  }
+}
 
 TEST_F(AttentionDecodeCudaTest, TakesEveryTypeAndHeadSize) {
   for (const DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32}) {

@@ -77,6 +77,9 @@ bool launch_mma_decode(CudaStream& stream, const CudaPagedAttention& args) {
   if (args.cache.dtype == DType::kFloat8E4M3) {
     return launch_mma_cache<T, __nv_fp8_e4m3, kMany>(stream, args);
   }
+  if (args.cache.dtype == DType::kFloat8E5M2) {
+    return launch_mma_cache<T, __nv_fp8_e5m2, kMany>(stream, args);
+  }
   return launch_mma_cache<T, T, kMany>(stream, args);
 }
 

@@ -62,6 +62,7 @@ __global__ void __launch_bounds__(kDecodeThreads)
     const int index = unit_of_turn(turn);
     const DecodeUnit unit = make_unit(p, index, p.items[index / p.slots]);
     if (!unit.is_visible(p.sliding_window)) continue;
+    const float scale = score_scale<Kv>(p, unit.kv_head);
     const int first = max(unit.chunk * kDecodeChunk, unit.first_visible(p.sliding_window));
     const int count = min((unit.chunk + 1) * kDecodeChunk, unit.context_len) - first;
     for (int i = thread; i < count; i += kDecodeThreads) {
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__(kDecodeThreads)
         for (int d = 0; d < p.head_dim; ++d) {
           score += query[d] * static_cast<float>(keys[rows[i] + d]);
         }
-        probabilities[i] = i >= begin && i < end ? score * p.scale_log2 : -INFINITY;
+        probabilities[i] = i >= begin && i < end ? score * scale : -INFINITY;
         highest = fmaxf(highest, probabilities[i]);
       }
       const float maximum = block_reduce(highest, reduction, true);

@@ -159,8 +159,8 @@ template <int kTiles, typename Shape>
 __device__ __forceinline__ void take_tiles(const DecodeParams& p, DecodeShared<Shape>& shared,
                                            char* tiles, int depth, int place, int first,
                                            RingPlace& ring, WarpOutput<Shape>& output,
-                                           const VisibleTokens<Shape>& visible, int warp,
-                                           int lane) {
+                                           const VisibleTokens<Shape>& visible, float scale,
+                                           int warp, int lane) {
   const PlacedUnit& placed = shared.units[place];
   float scores[kTiles][Shape::kHeadTiles][4];
   const char* data[kTiles];
@@ -178,7 +178,7 @@ __device__ __forceinline__ void take_tiles(const DecodeParams& p, DecodeShared<S
     KeyTile<Shape> keys;
     keys.load(data[s], tile, lane);
     keys.multiply(shared.queries[place], lane, scores[s]);
-    scale_and_mask<Shape>(scores[s], tile, visible, p.scale_log2, lane);
+    scale_and_mask<Shape>(scores[s], tile, visible, scale, lane);
   }
   output.soften(scores);
 #pragma unroll
@@ -210,6 +210,7 @@ __device__ void compute_units(const DecodeParams& p, DecodeShared<Shape>& shared
     WarpOutput<Shape> output;
     output.clear();
     const VisibleTokens<Shape> visible(p, placed.unit, lane);
+    const float scale = score_scale<typename Shape::Kv>(p, placed.unit.kv_head);
     shared.query_ready[place].wait(turn / kPlacedUnits % 2);
     const auto is_visible = [&](int i) {
       return tile_of(placed, i * kDecodeWarps + warp)
@@ -223,9 +224,9 @@ __device__ void compute_units(const DecodeParams& p, DecodeShared<Shape>& shared
       taken = in_pairs && i + 1 < kWarpTiles && is_visible(i) && is_visible(i + 1) ? 2 : 1;
       if (taken == 2) {
         take_tiles<Shape::kTilesPerStep>(p, shared, tiles, depth, place, i, ring, output, visible,
-                                         warp, lane);
+                                         scale, warp, lane);
       } else if (is_visible(i)) {
-        take_tiles<1>(p, shared, tiles, depth, place, i, ring, output, visible, warp, lane);
+        take_tiles<1>(p, shared, tiles, depth, place, i, ring, output, visible, scale, warp, lane);
       }
     }
     if (placed.unit.is_visible(p.sliding_window)) {

@@ -29,7 +29,7 @@ struct DecodeShape {
   static constexpr bool kMany = kMany_;
   using T = T_;
   using Kv = Kv_;
-  static constexpr bool kIsFp8 = std::is_same_v<Kv, __nv_fp8_e4m3>;
+  static constexpr bool kIsFp8 = kIsFloat8<Kv>;
   using Operand = std::conditional_t<kIsFp8, __half, T>;
 
   static constexpr int kHeadDim = kHeadDim_;
@@ -78,7 +78,10 @@ struct Tile {
   __device__ int present(int token) const { return min(token, end - 1 - first_token); }
 };
 
+// Two numbers of float8 as float16. Those of e5m2 are the upper bytes of it.
+template <typename Kv>
 __device__ __forceinline__ uint32_t halves_of_fp8(uint32_t pair) {
+  if constexpr (std::is_same_v<Kv, __nv_fp8_e5m2>) return __byte_perm(pair, 0, 0x1404);
   const __half2_raw halves =
       __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(pair), __NV_E4M3);
   return halves.x | static_cast<uint32_t>(halves.y) << 16;
@@ -131,10 +134,10 @@ struct KeyTile {
           if constexpr (Shape::kIsFp8) {
             const uint32_t low = words[0][4 * j + i];
             const uint32_t high = words[1][4 * j + i];
-            a[0] = halves_of_fp8(low & 0xffffu);
-            a[1] = halves_of_fp8(high & 0xffffu);
-            a[2] = halves_of_fp8(low >> 16);
-            a[3] = halves_of_fp8(high >> 16);
+            a[0] = halves_of_fp8<typename Shape::Kv>(low & 0xffffu);
+            a[1] = halves_of_fp8<typename Shape::Kv>(high & 0xffffu);
+            a[2] = halves_of_fp8<typename Shape::Kv>(low >> 16);
+            a[3] = halves_of_fp8<typename Shape::Kv>(high >> 16);
           } else {
             a[0] = words[0][4 * j + 2 * i];
             a[1] = words[1][4 * j + 2 * i];
@@ -177,7 +180,7 @@ struct ValueTile {
     if constexpr (Shape::kIsFp8) {
       const uint32_t two =
           __byte_perm(words[2 * i][e / 4], words[2 * i + 1][e / 4], e % 4 < 2 ? 0x5140 : 0x7362);
-      return halves_of_fp8(e % 2 == 0 ? two & 0xffffu : two >> 16);
+      return halves_of_fp8<typename Shape::Kv>(e % 2 == 0 ? two & 0xffffu : two >> 16);
     } else {
       return __byte_perm(words[2 * i][e / 2], words[2 * i + 1][e / 2],
                          e % 2 == 0 ? 0x5410 : 0x7632);

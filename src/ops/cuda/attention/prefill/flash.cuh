@@ -29,7 +29,11 @@ class FlashTile {
       : params_(params),
         tile_(tile),
         memory_(params, tile, kv_head, shared),
-        lane_(static_cast<int>(threadIdx.x % 32)) {}
+        kv_head_(kv_head),
+        scale_log2_(params.scale_log2),
+        lane_(static_cast<int>(threadIdx.x % 32)) {
+    if (kIsFp8 && params.key_scales != nullptr) scale_log2_ *= params.key_scales[kv_head];
+  }
 
   __device__ __forceinline__ void run() {
     memory_.copy_queries();
@@ -212,8 +216,8 @@ class FlashTile {
         maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 1));
         maximum = fmaxf(maximum, __shfl_xor_sync(~0u, maximum, 2));
         // A row that has seen no key yet keeps its sums at 0.
-        const float offset = maximum == -INFINITY ? 0.0f : maximum * params_.scale_log2;
-        const float correction = fast_exp2(maxima_[t][half] * params_.scale_log2 - offset);
+        const float offset = maximum == -INFINITY ? 0.0f : maximum * scale_log2_;
+        const float correction = fast_exp2(maxima_[t][half] * scale_log2_ - offset);
         maxima_[t][half] = maximum;
         float denominator = denominators_[t][half] * correction;
 #pragma unroll
@@ -221,7 +225,7 @@ class FlashTile {
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
             float& score = scores[t][n][at + e];
-            score = fast_exp2(fmaf(score, params_.scale_log2, -offset));
+            score = fast_exp2(fmaf(score, scale_log2_, -offset));
             denominator += score;
           }
         }
@@ -272,6 +276,10 @@ class FlashTile {
     return denominator + __shfl_xor_sync(~0u, denominator, 2);
   }
 
+  __device__ __forceinline__ float value_scale() const {
+    return kIsFp8 && params_.value_scales != nullptr ? params_.value_scales[kv_head_] : 1.0f;
+  }
+
   // Puts the results into the warp's own rows of the queries, which are not needed any more, and
   // stores them from there in whole chunks.
   __device__ __forceinline__ void store() const {
@@ -279,7 +287,7 @@ class FlashTile {
     for (int t = 0; t < kRowTiles; ++t) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float factor = 1.0f / row_denominator(t, half);
+        const float factor = value_scale() / row_denominator(t, half);
         const int row = memory_.warp_row() + row_in_warp(t, half);
 #pragma unroll
         for (int n = 0; n < kHeadDim / 8; ++n) {
@@ -326,7 +334,8 @@ class FlashTile {
       uint4* const out = memory_.out_chunk(row, i % Shape::kChunks);
       if (out == nullptr) continue;
       float values[8];
-      partial.template merge<kBlocks>(row, i % Shape::kChunks * 8, params_.scale_log2, values);
+      partial.template merge<kBlocks>(row, i % Shape::kChunks * 8, scale_log2_, value_scale(),
+                                      values);
       *out = {pair_of<T>(values[0], values[1]), pair_of<T>(values[2], values[3]),
               pair_of<T>(values[4], values[5]), pair_of<T>(values[6], values[7])};
     }
@@ -336,6 +345,8 @@ class FlashTile {
   const FlashParams& params_;
   const QueryTile& tile_;
   const FlashMemory<Shape> memory_;
+  const int kv_head_;
+  float scale_log2_;  // of the KV head's scores
   const int lane_;
   float maxima_[kRowTiles][2];
   float denominators_[kRowTiles][2];  // of this lane's columns

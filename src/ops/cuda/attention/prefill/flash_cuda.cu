@@ -73,7 +73,7 @@ void launch_for_rows(CudaStream& stream, const CudaPagedAttention& args,
 template <typename T, int kHeadDim>
 void launch_for_cache(CudaStream& stream, const CudaPagedAttention& args,
                       const FlashParams& params) {
-  if (args.cache.dtype == DType::kFloat8E4M3) {
+  if (is_float8(args.cache.dtype)) {
     launch_for_rows<T, kHeadDim, true>(stream, args, params);
   } else {
     launch_for_rows<T, kHeadDim, false>(stream, args, params);
@@ -117,6 +117,9 @@ bool flash_attention(CudaStream& stream, const CudaPagedAttention& args) {
   set_queries(params, args);
   params.keys = static_cast<const char*>(args.cache.keys);
   params.values = static_cast<const char*>(args.cache.values);
+  params.key_scales = args.scales.keys;
+  params.value_scales = args.scales.values;
+  params.is_e5m2 = args.cache.dtype == DType::kFloat8E5M2;
   params.block_size = FastDivisor(static_cast<uint32_t>(args.cache.block_size));
   params.num_kv_heads = FastDivisor(static_cast<uint32_t>(args.cache.num_kv_heads));
   switch (args.dtype) {

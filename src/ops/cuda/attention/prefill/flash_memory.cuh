@@ -23,6 +23,9 @@ struct FlashParams {
   int64_t sliding_window;
   const char* keys;
   const char* values;
+  const float* key_scales;    // [num_kv_heads] of float8, or null: all are 1
+  const float* value_scales;  // the same
+  bool is_e5m2;               // of float8: which
   FastDivisor block_size;
   FastDivisor num_kv_heads;
 };
@@ -33,7 +36,7 @@ inline constexpr int kFlashKeys = 64;  // of a tile
 // Keys that are side by side in memory: a divisor of every block size.
 inline constexpr int kKeysTogether = 16;
 
-// kIsFp8: the cache is float8 e4m3. It is converted to float16 in shared memory, which one
+// kIsFp8: the cache is float8. It is converted to float16 in shared memory, which one
 // instruction does and which holds all of its values; so are queries. A warp has kRowTiles
 // times 16 rows: two where their sums fit into registers and there are enough rows, as ldmatrix
 // reads shared memory at 128 bytes a cycle and takes longer than the products do with only 16. What
@@ -229,12 +232,21 @@ class FlashMemory {
 
   // A tile of float8 to float16.
   __device__ __forceinline__ void convert(uint32_t from, uint32_t to) const {
+    if (params_.is_e5m2) {
+      convert_with(from, to, [](uint32_t four) { return halves_of_e5m2(four); });
+    } else {
+      convert_with(from, to, [](uint32_t four) { return halves_of_e4m3(four); });
+    }
+  }
+  template <typename HalvesOf>
+  __device__ __forceinline__ void convert_with(uint32_t from, uint32_t to,
+                                               HalvesOf&& halves_of) const {
 #pragma unroll 4
     for (int i = 0; i < kFlashKeys * kChunks / kFlashThreads; ++i) {
       const int nth = static_cast<int>(threadIdx.x) + i * kFlashThreads;
       const uint2 eight = load_pair(from + static_cast<uint32_t>(nth * 8));
-      const uint2 first = halves_of_e4m3(eight.x);
-      const uint2 second = halves_of_e4m3(eight.y);
+      const uint2 first = halves_of(eight.x);
+      const uint2 second = halves_of(eight.y);
       store_chunk(Shape::chunk_address(to, nth / kChunks, nth % kChunks),
                   {first.x, first.y, second.x, second.y});
     }

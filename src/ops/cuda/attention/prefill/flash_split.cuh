@@ -30,9 +30,10 @@ class PartialResult {
     store_pair(of_row(row), maximum, denominator);
   }
 
-  // Eight columns of a row of the cluster's result. Some block has a key that the row sees.
+  // Eight columns of a row of the cluster's result, times `value_scale`. Some block has a key that
+  // the row sees.
   template <int kBlocks>
-  __device__ __forceinline__ void merge(int row, int column, float scale_log2,
+  __device__ __forceinline__ void merge(int row, int column, float scale_log2, float value_scale,
                                         float (&out)[8]) const {
     float maxima[kBlocks];
     float maximum = -INFINITY;
@@ -58,7 +59,7 @@ class PartialResult {
         out[4 * i + 3] += weight * four.w;
       }
     }
-    const float factor = 1.0f / denominator;
+    const float factor = value_scale / denominator;
 #pragma unroll
     for (float& value : out) value *= factor;
   }

@@ -29,6 +29,8 @@ struct PlainParams {
   int64_t sliding_window;
   const void* keys;
   const void* values;
+  const float* key_scales;    // [num_kv_heads] of float8, or null: all are 1
+  const float* value_scales;  // the same
   int block_size;
   int num_kv_heads;
   int head_dim;
@@ -37,9 +39,16 @@ struct PlainParams {
 __device__ __forceinline__ float element(__nv_fp8_e4m3 value) {
   return static_cast<float>(value);
 }
+__device__ __forceinline__ float element(__nv_fp8_e5m2 value) {
+  return static_cast<float>(value);
+}
 template <typename T>
 __device__ __forceinline__ float element(T value) {
   return to_float(value);
+}
+
+__device__ __forceinline__ float scale_of(const float* scales, int kv_head) {
+  return scales == nullptr ? 1.0f : scales[kv_head];
 }
 
 __device__ __forceinline__ float warp_max(float value) {
@@ -87,6 +96,7 @@ __global__ void __launch_bounds__(kWarps * 32) plain_kernel(const PlainParams pa
   for (int d = lane; d < head_dim; d += 32) q[d] = to_float(q_row[d]);
   __syncwarp();
 
+  const float scale = params.scale_log2 * scale_of(params.key_scales, kv_head);
   float maximum = -INFINITY;
   float denominator = 0.0f;
   float sums[kLaneElements] = {};  // of the elements lane + 32 * i
@@ -101,7 +111,7 @@ __global__ void __launch_bounds__(kWarps * 32) plain_kernel(const PlainParams pa
       place =
           ((block * params.num_kv_heads + kv_head) * params.block_size + key % params.block_size) *
           head_dim;
-      score = params.scale_log2 * dot(q, static_cast<const KvT*>(params.keys) + place, head_dim);
+      score = scale * dot(q, static_cast<const KvT*>(params.keys) + place, head_dim);
     }
     // Each tile of 32 has a key that is seen, so the maximum is finite.
     const float new_maximum = fmaxf(maximum, warp_max(score));
@@ -124,9 +134,11 @@ __global__ void __launch_bounds__(kWarps * 32) plain_kernel(const PlainParams pa
   }
   T* const out = static_cast<T*>(params.out) +
                  ((tile.first_query + query) * params.num_heads + head) * head_dim;
+  const float value_scale = scale_of(params.value_scales, kv_head);
 #pragma unroll
   for (int i = 0; i < kLaneElements; ++i) {
-    if (lane + 32 * i < head_dim) out[lane + 32 * i] = from_float<T>(sums[i] / denominator);
+    if (lane + 32 * i >= head_dim) continue;
+    out[lane + 32 * i] = from_float<T>(sums[i] / denominator * value_scale);
   }
 }
 
@@ -136,14 +148,17 @@ void launch_plain(CudaStream& stream, const CudaPagedAttention& args) {
   set_queries(params, args);
   params.keys = args.cache.keys;
   params.values = args.cache.values;
+  params.key_scales = args.scales.keys;
+  params.value_scales = args.scales.values;
   params.block_size = args.cache.block_size;
   params.num_kv_heads = args.cache.num_kv_heads;
   params.head_dim = args.cache.head_dim;
   const dim3 grid(static_cast<unsigned>(max_tiles(args, kWarps)),
                   static_cast<unsigned>(args.cache.num_kv_heads));
-  const bool is_fp8 = args.cache.dtype == DType::kFloat8E4M3;
-  launch(stream, is_fp8 ? plain_kernel<T, __nv_fp8_e4m3> : plain_kernel<T, T>, grid,
-         dim3(kWarps * 32), 0, params);
+  auto kernel = plain_kernel<T, T>;
+  if (args.cache.dtype == DType::kFloat8E4M3) kernel = plain_kernel<T, __nv_fp8_e4m3>;
+  if (args.cache.dtype == DType::kFloat8E5M2) kernel = plain_kernel<T, __nv_fp8_e5m2>;
+  launch(stream, kernel, grid, dim3(kWarps * 32), 0, params);
 }
 
 }  // namespace

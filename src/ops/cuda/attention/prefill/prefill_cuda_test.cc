@@ -20,6 +20,8 @@ struct Case {
   std::string name = {};
   DType dtype = DType::kBFloat16;
   bool is_fp8 = false;
+  DType float8 = DType::kFloat8E4M3;  // which, if so
+  bool has_scales = false;            // of the cache's heads
   int num_heads = 4;
   int num_kv_heads = 2;
   int head_dim = 128;
@@ -55,8 +57,10 @@ class Batch {
   std::vector<int32_t> query_start_{0};
   std::vector<int32_t> table_;
   std::vector<float> q_, keys_, values_;  // as their types hold them
+  std::vector<float> key_scales_, value_scales_;
   std::vector<float> expected_;
   std::unique_ptr<DeviceElements> device_q_, device_keys_, device_values_, out_;
+  std::unique_ptr<DeviceArray<float>> device_key_scales_, device_value_scales_;
   std::unique_ptr<DeviceArray<int32_t>> device_query_start_, device_context_lens_, device_table_;
   DeviceArray<int32_t> scratch_{std::vector<int32_t>(16, 0)};  // its first counters
 };
@@ -113,7 +117,15 @@ void Batch::make_cache(std::mt19937& random) {
       }
     }
   }
-  const DType dtype = sizes_.is_fp8 ? DType::kFloat8E4M3 : sizes_.dtype;
+  key_scales_.assign(static_cast<size_t>(sizes_.num_kv_heads), 1.0f);
+  value_scales_ = key_scales_;
+  if (sizes_.has_scales) {
+    key_scales_ = random_scales(key_scales_.size(), random);
+    value_scales_ = random_scales(key_scales_.size(), random);
+    device_key_scales_ = std::make_unique<DeviceArray<float>>(key_scales_);
+    device_value_scales_ = std::make_unique<DeviceArray<float>>(value_scales_);
+  }
+  const DType dtype = sizes_.is_fp8 ? sizes_.float8 : sizes_.dtype;
   keys_ = rounded(dtype, keys_);
   values_ = rounded(dtype, values_);
   device_keys_ = std::make_unique<DeviceElements>(dtype, keys_);
@@ -156,6 +168,9 @@ CudaPagedAttention Batch::args() {
   args.cache.num_kv_heads = sizes_.num_kv_heads;
   args.cache.head_dim = sizes_.head_dim;
   args.scratch = scratch_.data();
+  if (sizes_.has_scales) {
+    args.scales = {.keys = device_key_scales_->data(), .values = device_value_scales_->data()};
+  }
   return args;
 }
 
@@ -168,7 +183,7 @@ std::vector<double> Batch::expected_row(int seq, int position, const float* q, i
     const float* const key = &keys_[place(seq, p, kv_head)];
     double score = 0;
     for (size_t d = 0; d < head_dim; ++d) score += static_cast<double>(q[d]) * key[d];
-    weights.push_back(score * scale());
+    weights.push_back(score * scale() * key_scales_[static_cast<size_t>(kv_head)]);
   }
   const double maximum = *std::ranges::max_element(weights);
   double sum = 0;
@@ -176,7 +191,8 @@ std::vector<double> Batch::expected_row(int seq, int position, const float* q, i
   std::vector<double> row(head_dim);
   for (int p = first; p <= position; ++p) {
     const float* const value = &values_[place(seq, p, kv_head)];
-    const double weight = weights[static_cast<size_t>(p - first)] / sum;
+    const double weight =
+        weights[static_cast<size_t>(p - first)] / sum * value_scales_[static_cast<size_t>(kv_head)];
     for (size_t d = 0; d < head_dim; ++d) row[d] += weight * value[d];
   }
   return row;
@@ -328,6 +344,30 @@ std::vector<Case> cases() {
         c.sequences = {{100, 100}, {129, 129}, {130, 311}};
         c.name = "many_heads_" + name_of_case(c);
         cases.push_back(c);
+      }
+    }
+  }
+  // Both kinds of float8 with scales of heads, in each of the kernels.
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32}) {
+    for (const DType float8 : {DType::kFloat8E4M3, DType::kFloat8E5M2}) {
+      for (const bool has_scales : {false, true}) {
+        for (const int head_dim : {64, 128, 256, 80}) {
+          Case c{.dtype = dtype, .is_fp8 = true, .float8 = float8, .has_scales = has_scales};
+          c.head_dim = head_dim;
+          c.sequences = varied;
+          const std::string kind =
+              std::string(name_of(float8)) + (has_scales ? "_scales_" : "_") + name_of_case(c);
+          c.name = "sizes_of_" + kind;
+          cases.push_back(c);
+          c.sequences = {{20, 1500}, {1, 1100}};
+          c.name = "few_of_" + kind;
+          cases.push_back(c);
+          if (head_dim > 128) continue;
+          c.num_heads = c.num_kv_heads = 64;
+          c.sequences = {{100, 100}, {129, 129}, {130, 311}};
+          c.name = "many_heads_of_" + kind;
+          cases.push_back(c);
+        }
       }
     }
   }
