@@ -47,7 +47,7 @@ class Pages(unittest.TestCase):
         self.assertEqual((result.returncode, result.stderr), (0, ""))
 
     def test_links_lead_somewhere(self):
-        for page in (SOURCE_DIR / "README.md", SOURCE_DIR / "CONTRIBUTING.md", *(SOURCE_DIR / "docs").glob("*.md")):
+        for page in (SOURCE_DIR / "README.md", SOURCE_DIR / "CONTRIBUTING.md", *(SOURCE_DIR / "docs").rglob("*.md")):
             text = re.sub(r"^    .*$|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)  # no code
             for target in re.findall(r"\]\(([^)#\s]+)", text):
                 if "://" not in target:
