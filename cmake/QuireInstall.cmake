@@ -6,6 +6,8 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/lexicon ${PROJECT_SOURCE_DIR}/mod
         DESTINATION ${QUIRE_MODELS_DIR})
 file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.md)
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${pages} DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/performance DESTINATION ${CMAKE_INSTALL_DOCDIR}
+        FILES_MATCHING PATTERN "*.md")
 install(FILES ${PROJECT_SOURCE_DIR}/deploy/quire.service ${PROJECT_SOURCE_DIR}/deploy/quire-gpu.conf
               ${PROJECT_SOURCE_DIR}/deploy/kubernetes.yaml
               ${PROJECT_SOURCE_DIR}/deploy/leaderworkerset.yaml

@@ -138,6 +138,7 @@ class Package(CliTest):
                      "usr/share/fish/vendor_completions.d/quire.fish",
                      "usr/share/doc/quire/copyright",
                      "usr/share/doc/quire/operations.md",
+                     "usr/share/doc/quire/performance/cpu.md",
                      "usr/share/man/man1/quire.1",
                      *(f"usr/share/quire/deploy/{name}" for name in (
                          "quire.service", "quire-gpu.conf", "kubernetes.yaml", "prometheus.yml", "quire.rules.yml",
