@@ -51,4 +51,17 @@ Frame decode_head(std::span<const std::byte, kHeadBytes> head, size_t max_payloa
           .length = static_cast<uint32_t>(length)};
 }
 
+std::array<std::byte, 8> encode_number(int64_t value) {
+  std::array<std::byte, 8> bytes{};
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    bytes.at(i) = static_cast<std::byte>(static_cast<uint64_t>(value) >> (8 * i));
+  }
+  return bytes;
+}
+
+int64_t decode_number(std::span<const std::byte> bytes) {
+  if (bytes.size() != sizeof(int64_t)) throw Error("A number of a group's node is cut off.");
+  return static_cast<int64_t>(get(bytes, 0, sizeof(int64_t)));
+}
+
 }  // namespace quire::cluster

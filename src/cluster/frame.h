@@ -58,4 +58,8 @@ Head encode_head(const Frame& frame);
 // Throws Error for bytes that encode_head() does not write, and for a payload above the limit.
 Frame decode_head(std::span<const std::byte, kHeadBytes> head, size_t max_payload);
 
+// The payload of a message that is a number. decode_number() throws Error for other lengths.
+std::array<std::byte, 8> encode_number(int64_t value);
+int64_t decode_number(std::span<const std::byte> bytes);
+
 }  // namespace quire::cluster

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -12,6 +11,7 @@
 #include "base/blocking_queue.h"
 #include "base/check.h"
 #include "cluster/mailboxes.h"
+#include "cluster/node_reports.h"
 #include "quire/error.h"
 
 namespace quire::cluster {
@@ -23,23 +23,6 @@ constexpr std::chrono::seconds kLastWait{10};
 uint64_t address_of(uint8_t group, int from, int to) {
   return (static_cast<uint64_t>(group) << 32) | (static_cast<uint64_t>(from) << 16) |
          static_cast<uint64_t>(to);
-}
-
-std::array<std::byte, 8> bytes_of(int64_t value) {
-  std::array<std::byte, 8> bytes{};
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    bytes.at(i) = static_cast<std::byte>(static_cast<uint64_t>(value) >> (8 * i));
-  }
-  return bytes;
-}
-
-int64_t number_of(std::span<const std::byte> bytes) {
-  if (bytes.size() != sizeof(int64_t)) throw Error("A number of a group's node is cut off.");
-  uint64_t value = 0;
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    value |= static_cast<uint64_t>(std::to_integer<uint8_t>(bytes[i])) << (8 * i);
-  }
-  return static_cast<int64_t>(value);
 }
 
 }  // namespace
@@ -68,8 +51,7 @@ class NodeGroup::Impl {
   void fail(const std::string& sentence);
   void on_failure(std::function<void()> callback);
   std::optional<std::string> failure() const;
-  void on_report(std::function<std::vector<std::byte>()> callback);
-  std::vector<std::byte> report_of(int other) const;
+  NodeReports& reports() { return reports_; }
   uint64_t bytes_sent() const;
 
   const int node;
@@ -84,9 +66,7 @@ class NodeGroup::Impl {
   void take_rank_message(int from, Received& received);
   void take_batch(Received& received);
   void take_leave(const std::string& sentence);
-  void take_report(int from, Received& received);
   void ping();
-  std::vector<std::byte> make_report();
   // The way to a node: its own, or that to node 0.
   Connection& way_to(int other) {
     return *connections_[node == 0 ? static_cast<size_t>(other) : 0];
@@ -114,9 +94,7 @@ class NodeGroup::Impl {
   std::recursive_mutex callback_mutex_;
   std::function<void()> callback_;
   std::function<void(const std::string&)> on_leave_;
-  std::mutex report_mutex_;
-  std::function<std::vector<std::byte>()> on_report_;
-  std::vector<std::vector<std::byte>> reports_;  // node 0: of each node
+  NodeReports reports_{kMaxReport};
   std::vector<std::thread> readers_;
   std::thread pinger_;
 };
@@ -134,7 +112,6 @@ NodeGroup::Impl::Impl(const JoinOptions& options, const std::function<void(uint1
     connections_.push_back(join_at_door(options));
   }
   for (size_t i = 0; i < connections_.size(); ++i) {
-    reports_.emplace_back();
     numbers_.push_back(std::make_unique<BlockingQueue<int64_t>>());
     answers_.push_back(std::make_unique<BlockingQueue<std::string>>());
   }
@@ -248,39 +225,13 @@ void NodeGroup::Impl::ping() {
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, kPingInterval, [this] { return closing_ || failure_; })) {
     lock.unlock();
-    const std::vector<std::byte> report = make_report();
+    const std::vector<std::byte> report = reports_.make();
     for (const auto& connection : connections_) {
       if (!connection) continue;
       connection->send_unless_busy(report.empty() ? FrameKind::kPing : FrameKind::kReport, report);
     }
     lock.lock();
   }
-}
-
-std::vector<std::byte> NodeGroup::Impl::make_report() {
-  const std::lock_guard lock(report_mutex_);
-  std::vector<std::byte> report;
-  if (on_report_) report = on_report_();
-  check(report.size() <= kMaxReport, "a node's report is short");
-  return report;
-}
-
-void NodeGroup::Impl::on_report(std::function<std::vector<std::byte>()> callback) {
-  check(node != 0, "node 0 tells nobody");
-  const std::lock_guard lock(report_mutex_);
-  on_report_ = std::move(callback);
-}
-
-std::vector<std::byte> NodeGroup::Impl::report_of(int other) const {
-  const std::lock_guard lock(mutex_);
-  return reports_.at(static_cast<size_t>(other));
-}
-
-void NodeGroup::Impl::take_report(int from, Received& received) {
-  if (node != 0) throw Error("only node 0 is told of others");
-  if (received.payload.size() > kMaxReport) throw Error("a report too long");
-  const std::lock_guard lock(mutex_);
-  reports_[static_cast<size_t>(from)] = std::move(received.payload);
 }
 
 void NodeGroup::Impl::read(int from) {
@@ -312,7 +263,7 @@ bool NodeGroup::Impl::take(int from, Received& received) {
       return true;
     case FrameKind::kVote:
     case FrameKind::kAgreed:
-      numbers_[static_cast<size_t>(from)]->push(number_of(received.payload));
+      numbers_[static_cast<size_t>(from)]->push(decode_number(received.payload));
       return true;
     case FrameKind::kBatch:
       take_batch(received);
@@ -344,7 +295,8 @@ bool NodeGroup::Impl::take(int from, Received& received) {
           received.payload.empty() ? std::string() : as_sentence(received.payload));
       return true;
     case FrameKind::kReport:
-      take_report(from, received);
+      if (node != 0) throw Error("only node 0 is told of others");
+      reports_.take(from, std::move(received.payload));
       return true;
     default:
       throw Error("a message that has no place in a group");
@@ -390,13 +342,13 @@ int64_t NodeGroup::Impl::agree_least(int64_t mine) {
     return *number;
   };
   if (node != 0) {
-    connections_[0]->send(FrameKind::kVote, bytes_of(mine));
+    connections_[0]->send(FrameKind::kVote, encode_number(mine));
     return next(0);
   }
   int64_t least = mine;
   for (size_t other = 1; other < connections_.size(); ++other) least = std::min(least, next(other));
   for (size_t other = 1; other < connections_.size(); ++other) {
-    connections_[other]->send(FrameKind::kAgreed, bytes_of(least));
+    connections_[other]->send(FrameKind::kAgreed, encode_number(least));
   }
   return least;
 }
@@ -543,10 +495,11 @@ std::optional<std::string> NodeGroup::failure() const {
   return impl_->failure();
 }
 void NodeGroup::on_report(std::function<std::vector<std::byte>()> callback) {
-  impl_->on_report(std::move(callback));
+  check(node() != 0, "node 0 tells nobody");
+  impl_->reports().set_maker(std::move(callback));
 }
 std::vector<std::byte> NodeGroup::report_of(int other) const {
-  return impl_->report_of(other);
+  return impl_->reports().of(other);
 }
 uint64_t NodeGroup::bytes_sent() const {
   return impl_->bytes_sent();
