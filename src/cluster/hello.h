@@ -12,7 +12,7 @@
 
 namespace quire::cluster {
 
-inline constexpr uint16_t kProtocolVersion = 3;
+inline constexpr uint16_t kProtocolVersion = 4;
 
 // Drawn anew for each connection, so that what was said on one cannot be replayed on another.
 using Nonce = std::array<std::byte, 32>;

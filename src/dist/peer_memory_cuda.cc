@@ -122,7 +122,12 @@ std::unique_ptr<PeerMemory> PeerMemory::join(const GroupPart& part) {
   const uint8_t opened = result->open(cards) ? 1 : 0;
   const std::vector<std::byte> mine(part.ranks.size(), std::byte{opened});
   const std::vector<std::byte> all = part.exchange(mine);
-  if (std::ranges::count(all, std::byte{1}) != part.size) return nullptr;
+  if (std::ranges::count(all, std::byte{1}) != part.size) {
+    // Memory is freed when no process has it open any more.
+    result->close();
+    part.exchange(mine);
+    return nullptr;
+  }
   result->is_of_one_kind_ =
       std::ranges::all_of(cards, [&](const Card& card) { return card.kind == cards[0].kind; });
   result->load_kernels();
@@ -141,11 +146,19 @@ PeerMemory::PeerMemory(std::span<const int> ranks, std::span<const int> devices,
   *aborted_ = 0;
 }
 
-PeerMemory::~PeerMemory() {
-  // A failure here repeats an earlier one: the context is lost.
-  for (const Place& place : places_) {
+void PeerMemory::close() {
+  for (Place& place : places_) {
     cudaSetDevice(place.device);
     for (void* memory : place.opened) cudaIpcCloseMemHandle(memory);
+    place.opened.clear();
+  }
+}
+
+PeerMemory::~PeerMemory() {
+  // A failure here repeats an earlier one: the context is lost.
+  close();
+  for (const Place& place : places_) {
+    cudaSetDevice(place.device);
     if (place.memory != nullptr && place.pool != nullptr) cudaFreeAsync(place.memory, nullptr);
     if (place.memory != nullptr && place.pool == nullptr) cudaFree(place.memory);
     cudaStreamSynchronize(nullptr);
@@ -209,7 +222,11 @@ std::vector<std::byte> PeerMemory::describe() const {
 }
 
 bool PeerMemory::open(std::span<const Card> ranks) {
-  const auto boot = this_boot();
+  const auto is_reachable = [boot = this_boot()](const Card& card) {
+    return card.process == this_process() || (card.boot == boot && card.is_shown != 0);
+  };
+  // First: access between GPUs of this process stays.
+  if (!std::ranges::all_of(ranks, is_reachable)) return false;
   for (Place& place : places_) {
     check_cuda(cudaSetDevice(place.device), "selecting the device");
     for (size_t r = 0; r < ranks.size(); ++r) {
@@ -223,7 +240,6 @@ bool PeerMemory::open(std::span<const Card> ranks) {
         memory = reinterpret_cast<void*>(static_cast<uintptr_t>(card.memory));
         continue;
       }
-      if (card.boot != boot || card.is_shown == 0) return false;
       if (cudaIpcOpenMemHandle(&memory, card.handle, cudaIpcMemLazyEnablePeerAccess) !=
           cudaSuccess) {
         cudaGetLastError();

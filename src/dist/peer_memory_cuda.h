@@ -26,8 +26,8 @@ class PeerMemory {
   // tests a device may appear twice.
   static std::unique_ptr<PeerMemory> make(std::span<const int> devices);
   // Those of a group in several processes that are in this one; all processes call it, and
-  // part.exchange is called twice. Null, in each process, also where these are on several hosts or
-  // the system does not let them share memory.
+  // part.exchange is called twice, or three times. Null, in each process, also where these are on
+  // several hosts or the system does not let them share memory.
   static std::unique_ptr<PeerMemory> join(const GroupPart& part);
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
@@ -61,6 +61,7 @@ class PeerMemory {
   std::vector<std::byte> describe() const;
   // False where some memory cannot be reached.
   bool open(std::span<const Card> ranks);
+  void close();
   const Place& place_of(int rank) const;
 
   int size_;  // of the whole group

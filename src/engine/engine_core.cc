@@ -306,7 +306,9 @@ void EngineCore::account(const InFlight& step, const StepOutput& output) {
   if (step.has_prefill) learn_speed(step, std::max(elapsed - drafting_s, 0.0));
   if (speculator_) learn_drafting(step, output, elapsed);
   if (speculator_ && last_output_) {
-    learn_outcome(step, output, std::chrono::duration<double>(now - *last_output_).count());
+    // What a draft model had not read is no cost of these drafts.
+    const double since_s = std::chrono::duration<double>(now - *last_output_).count();
+    learn_outcome(step, output, std::max(since_s - output.draft_reading_s, 0.0));
   }
   last_output_ = now;
   counters_.gpu_s += output.gpu_s;

@@ -114,7 +114,7 @@ cluster::Facts facts_of(const EngineConfig& config, const std::filesystem::path&
        choice.on_gpu() ? "not used" : std::string(name_of(isa))},
       {"--dtype", config.dtype},
       {"--quantization", config.quantization},
-      {"--kv-cache-dtype", config.kv_cache_dtype},
+      {"--kv-cache-dtype", config.kv_cache_dtype == "fp8_e4m3" ? "fp8" : config.kv_cache_dtype},
       {"--block-size", std::to_string(config.block_size)},
       {"--max-num-batched-tokens", std::to_string(config.max_num_batched_tokens)},
       {"--enforce-eager", choice.on_gpu() && config.enforce_eager ? "given" : "not given"},

@@ -6,7 +6,7 @@
 // replaced in place, and CUDA graphs that were captured for other adapters stay valid. A table on
 // the GPU, with a row for each slot, says what each slot holds. Adapters change only linear layers
 // within the model here; engine/lora_reader.h refuses the rest. Thread safety: one thread, the
-// rank's worker; const use is free.
+// rank's worker.
 #include <cstdint>
 #include <memory>
 #include <span>

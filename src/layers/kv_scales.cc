@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "layers/parameters.h"
 
@@ -34,7 +35,7 @@ ParameterTensor tensor_of(std::string_view name, int64_t num_kv_heads) {
 KvScales::KvScales(const Placement& place, int64_t num_kv_heads)
     : device_(place.device),
       heads_(kv_heads_at(num_kv_heads, place.at)),
-      buffer_(2 * static_cast<size_t>(heads_.size()) * sizeof(float), place.device) {
+      buffer_(static_cast<size_t>(values_at() + heads_.size()) * sizeof(float), place.device) {
   const auto add = [&](std::string_view name) {
     tensors_.push_back(tensor_of(name, num_kv_heads));
     return tensors_.size() - 1;
@@ -44,6 +45,10 @@ KvScales::KvScales(const Placement& place, int64_t num_kv_heads)
   key_names_.push_back(add(kNameOfBoth));
   value_names_.push_back(key_names_.back());
   loaded_.resize(tensors_.size());
+}
+
+int64_t KvScales::values_at() const {
+  return round_up<int64_t>(heads_.size(), 4);  // kernels take arrays that are aligned to 16 bytes
 }
 
 void KvScales::store(const ParameterSlice& slice) {
@@ -76,13 +81,13 @@ bool KvScales::upload(const std::vector<size_t>& names, float* out) {
 void KvScales::finish(ThreadPool& /*pool*/) {
   auto* const keys = reinterpret_cast<float*>(buffer_.data());
   has_key_scales_ = upload(key_names_, keys);
-  has_value_scales_ = upload(value_names_, keys + heads_.size());
+  has_value_scales_ = upload(value_names_, keys + values_at());
 }
 
 KvCacheView KvScales::applied_to(KvCacheView cache) const {
   const auto* const keys = reinterpret_cast<const float*>(buffer_.data());
   if (has_key_scales_) cache.key_scales = keys;
-  if (has_value_scales_) cache.value_scales = keys + heads_.size();
+  if (has_value_scales_) cache.value_scales = keys + values_at();
   return cache;
 }
 

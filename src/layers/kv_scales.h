@@ -37,13 +37,14 @@ class KvScales final : public Parameter {
   KvCacheView applied_to(KvCacheView cache) const;
 
  private:
+  int64_t values_at() const;
   // Sets the part of `buffer_` at `out` to this rank's scales from one of the tensors; false where
   // none of them was loaded.
   bool upload(const std::vector<size_t>& names, float* out);
 
   Device device_;
   IndexRange heads_;  // of this rank
-  Buffer buffer_;     // float32[heads] of keys, then of values
+  Buffer buffer_;     // float32[heads] of keys, and from values_at() on of values
   std::vector<ParameterTensor> tensors_;
   // Places in tensors_ of the names of a scale, in order.
   std::vector<size_t> key_names_;

@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
+#include <initializer_list>
 #include <set>
 
 namespace quire {
@@ -20,6 +20,11 @@ std::string describe_schemes(const QuantizationConfig& config) {
     if (rule.scheme) schemes.insert(rule.scheme->describe());
   }
   return fmt::format("{}", fmt::join(schemes, "; "));
+}
+
+bool ends_with_one_of(std::string_view text, std::initializer_list<std::string_view> endings) {
+  return std::ranges::any_of(endings,
+                             [text](std::string_view ending) { return text.ends_with(ending); });
 }
 
 }  // namespace
@@ -75,18 +80,17 @@ std::string QuantizationConfig::describe(std::span<const std::string> names) con
 }
 
 bool is_unused_by_quantised_layers(std::string_view tensor) {
-  constexpr std::array<std::string_view, 6> kEndings{".input_scale",  ".input_zero_point",
-                                                     ".input_g_idx",  ".activation_scale",
-                                                     ".output_scale", ".output_zero_point"};
-  return std::any_of(kEndings.begin(), kEndings.end(),
-                     [tensor](std::string_view ending) { return tensor.ends_with(ending); });
+  return ends_with_one_of(tensor, {".input_scale", ".input_zero_point", ".input_g_idx",
+                                   ".activation_scale", ".output_scale", ".output_zero_point"});
 }
 
 bool is_kv_cache_scale(std::string_view tensor) {
-  constexpr std::array<std::string_view, 5> kEndings{".k_scale", ".v_scale", ".kv_scale",
-                                                     ".q_scale", ".prob_scale"};
-  return std::any_of(kEndings.begin(), kEndings.end(),
-                     [tensor](std::string_view ending) { return tensor.ends_with(ending); });
+  return ends_with_one_of(tensor, {".k_scale", ".v_scale", ".kv_scale", ".k_proj.output_scale",
+                                   ".v_proj.output_scale"});
+}
+
+bool is_float8_attention_scale(std::string_view tensor) {
+  return ends_with_one_of(tensor, {".q_scale", ".prob_scale"});
 }
 
 }  // namespace quire

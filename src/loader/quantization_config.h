@@ -44,7 +44,9 @@ struct QuantizationConfig {
 // Whether the tensor of this name belongs to quantised activations or caches; quire does not need
 // these.
 bool is_unused_by_quantised_layers(std::string_view tensor);
-// Whether a checkpoint's tensor is a scale of the KV cache, or of attention in float8.
+// Whether a checkpoint's tensor is a scale of the KV cache (layers/kv_scales.h).
 bool is_kv_cache_scale(std::string_view tensor);
+// Whether it is a scale of queries or probabilities, of attention that computes in float8.
+bool is_float8_attention_scale(std::string_view tensor);
 
 }  // namespace quire

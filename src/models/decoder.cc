@@ -352,9 +352,9 @@ ParameterMap Decoder::parameters() {
   });
   parameters.ignore([tied](std::string_view name) {
     // Buffers that old versions of transformers saved, and a copy of a tied output layer.
-    // Scales of a KV cache that is not float8.
+    // Scales that the KV cache does not take.
     return name.ends_with(".rotary_emb.inv_freq") || (tied && is_weight_of(kOutput, name)) ||
-           is_kv_cache_scale(name);
+           is_kv_cache_scale(name) || is_float8_attention_scale(name);
   });
   if (config_.quantization && !config_.quantization->is_gguf()) {
     parameters.ignore(is_unused_by_quantised_layers);
@@ -446,8 +446,11 @@ IntermediateTensors Decoder::forward(ForwardContext& context,
     state = *previous;
   } else {
     const int64_t rows = context.batch.num_tokens;
-    const Tensor both = context.arena.allocate(context.dtype, {2 * rows, config_.hidden_size});
-    state = {.hidden = both.rows(0, rows), .residual = both.rows(rows, 2 * rows)};
+    const size_t bytes =
+        2 * IntermediateTensors::bytes_each(context.dtype, rows, config_.hidden_size);
+    const Tensor both = context.arena.allocate(DType::kInt8, {static_cast<int64_t>(bytes)});
+    state = IntermediateTensors::lying_at(static_cast<std::byte*>(both.raw()), context.dtype, rows,
+                                          config_.hidden_size);
   }
   if (runs_one_step(context)) {
     run_step(context, state);

@@ -133,7 +133,8 @@ ParameterMap EagleHead::parameters() {
   // The maps between the vocabularies, and what training keeps of the target.
   parameters.ignore([](std::string_view tensor) {
     return tensor == "d2t" || tensor == "t2d" || tensor.starts_with("verifier_") ||
-           tensor.ends_with(".rotary_emb.inv_freq") || is_kv_cache_scale(tensor);
+           tensor.ends_with(".rotary_emb.inv_freq") || is_kv_cache_scale(tensor) ||
+           is_float8_attention_scale(tensor);
   });
   return parameters;
 }

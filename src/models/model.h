@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "core/buffer.h"
 #include "core/device.h"
 #include "core/dtype.h"
 #include "core/kv_cache_view.h"
@@ -72,13 +73,24 @@ inline ModelOptions stage_of_model(ModelOptions model, int stage) {
   return model;
 }
 
-// What one stage hands to the next. Both [num_tokens, hidden_size]. On a GPU the residual lies
-// directly behind hidden.
+// What one stage hands to the next. Both [num_tokens, hidden_size].
 struct IntermediateTensors {
   // Of the last stage: after the final norm. Of the others: this rank's part of a sum over the
   // ranks.
   Tensor hidden;
   Tensor residual;
+
+  // Bytes of either on a GPU, where both lie in one piece of memory, each aligned to 16 bytes.
+  static size_t bytes_each(DType dtype, int64_t num_tokens, int64_t hidden_size) {
+    return align_up(static_cast<size_t>(num_tokens * hidden_size) * size_of(dtype), 16);
+  }
+  // In 2 * bytes_each() bytes from `at` on.
+  static IntermediateTensors lying_at(std::byte* at, DType dtype, int64_t num_tokens,
+                                      int64_t hidden_size) {
+    return {.hidden = Tensor(at, dtype, {num_tokens, hidden_size}),
+            .residual = Tensor(at + bytes_each(dtype, num_tokens, hidden_size), dtype,
+                               {num_tokens, hidden_size})};
+  }
 };
 
 // What each layer of this rank keeps for a token.

@@ -67,9 +67,11 @@ class Planner {
     }
     for (const CheckpointTensor& tensor : checkpoint_.tensors()) {
       if (taken_.contains(tensor.name)) continue;
-      // Scales of activations and the like, which belong to the scheme that is given up.
-      if (config_.quantization && is_unused_by_quantised_layers(tensor.name)) continue;
-      if (is_kv_cache_scale(tensor.name)) continue;
+      // Scales of activations and the like, which belong to the scheme that is given up. Keys and
+      // values stay as large as they were.
+      const bool is_given_up = is_float8_attention_scale(tensor.name) ||
+                               (config_.quantization && is_unused_by_quantised_layers(tensor.name));
+      if (is_given_up && !is_kv_cache_scale(tensor.name)) continue;
       plan_.copied.push_back(&tensor);
     }
     plan_.source_bytes = checkpoint_.total_bytes();

@@ -15,8 +15,8 @@ size_t num_id_slots(int num_stages) {
 }
 
 int64_t state_bytes(const RunnerOptions& options) {
-  return 2 * options.max_tokens * options.model.config.hidden_size *
-         static_cast<int64_t>(size_of(options.model.dtype));
+  return 2 * static_cast<int64_t>(IntermediateTensors::bytes_each(
+                 options.model.dtype, options.max_tokens, options.model.config.hidden_size));
 }
 
 size_t ids_bytes(int num_stages, int64_t max_ids) {
@@ -62,24 +62,21 @@ int64_t GpuStage::bytes(const RunnerOptions& options, int64_t max_ids) {
 
 std::optional<IntermediateTensors> GpuStage::received_state(int64_t num_tokens) const {
   if (is_first()) return std::nullopt;
-  const auto elements = static_cast<size_t>(num_tokens * hidden_size_);
-  std::byte* const hidden = received_.data();
-  return IntermediateTensors{
-      .hidden = Tensor(hidden, dtype_, {num_tokens, hidden_size_}),
-      .residual = Tensor(hidden + elements * size_of(dtype_), dtype_, {num_tokens, hidden_size_})};
+  return IntermediateTensors::lying_at(received_.data(), dtype_, num_tokens, hidden_size_);
 }
 
 void GpuStage::receive_state(DeviceStream& stream, int64_t num_tokens) {
   check(num_tokens <= max_tokens_, "a step's state fits where the plan put it");
   links_.from_previous->take(stream, received_.data(),
-                             2 * static_cast<size_t>(num_tokens * hidden_size_) * size_of(dtype_));
+                             2 * IntermediateTensors::bytes_each(dtype_, num_tokens, hidden_size_));
 }
 
 void GpuStage::send_state(DeviceStream& stream, const IntermediateTensors& state) {
   check(state.hidden.contiguous() && state.residual.contiguous() &&
             state.hidden.dtype() == dtype_ && state.residual.dtype() == dtype_,
         "a stage's state is contiguous and of the model's type");
-  const size_t bytes = static_cast<size_t>(state.hidden.num_elements()) * size_of(dtype_);
+  const size_t bytes =
+      IntermediateTensors::bytes_each(dtype_, state.hidden.dim(0), state.hidden.dim(1));
   const size_t slot_bytes = sent_.size() / kSentSteps;
   check(2 * bytes <= slot_bytes, "a step's state fits where the plan put it");
   std::byte* const to = sent_.data() + next_sent_ * slot_bytes;

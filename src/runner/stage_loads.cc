@@ -40,9 +40,10 @@ void take_stage_loads(std::span<const std::byte> bytes, std::span<StageLoad> sta
   if (bytes.size() % kLoadBytes != 0) return;
   for (; !bytes.empty(); bytes = bytes.subspan(kLoadBytes)) {
     const auto stage = static_cast<uint64_t>(number_at(bytes, 0));
-    if (stage >= stages.size()) continue;
-    stages[stage] = {.num_steps = number_at(bytes, 1),
-                     .busy_s = static_cast<double>(number_at(bytes, 2)) / kNanoseconds};
+    const int64_t num_steps = number_at(bytes, 1);
+    const int64_t busy_ns = number_at(bytes, 2);
+    if (stage >= stages.size() || num_steps < 0 || busy_ns < 0) continue;
+    stages[stage] = {.num_steps = num_steps, .busy_s = static_cast<double>(busy_ns) / kNanoseconds};
   }
 }
 

@@ -60,7 +60,8 @@ class Speculator {
   void learn_drafting(size_t num_drafts, size_t num_passes, double seconds, double reading_s);
 
   // A step of `num_sequences` sequences, none of which read its prompt, brought `num_tokens`
-  // tokens; its result came `seconds` after the one before.
+  // tokens; its result came `seconds` after the one before, without what a model that makes drafts
+  // had to read.
   void learn_outcome(size_t num_sequences, size_t num_tokens, double seconds, bool has_drafts);
 
   // Whether a draft model should read the prompts of a step that many sequences are in: drafts are

@@ -56,6 +56,14 @@ class Answers(CliTest):
                 self.assertEqual(made.wait(), [0] * nodes, [node.log for node in made.nodes])
                 self.assertEqual(json_lines(output), json_lines(expected.stdout))
 
+    def test_of_stages_come_without_the_kernel_of_a_whole_step(self):
+        command = ("generate", "--temperature", 0, "--max-tokens", 4, "-p", "define apple")
+        kernel_fails = {"decoder_step": 1, "fault": "0:decoder_step:1"}
+        one_process = run(*command, "--pipeline-parallel-size", 2, env=gpus(2, **kernel_fails))
+        self.assert_error(one_process, 1, "illegal memory access")
+        with group(*command, stages=2, env=gpus(**kernel_fails)) as made:
+            self.assertEqual(made.wait(), [0, 0], [node.log for node in made.nodes])
+
     def test_of_requests_that_come_and_go(self):
         for layout in LAYOUTS:
             with self.subTest(layout=layout), serving_on_gpus(**layout) as made:

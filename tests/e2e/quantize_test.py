@@ -101,6 +101,28 @@ class Quantize(Folders):
                          ("compressed-tensors", "pack-quantized"))
         self.assertEqual(quantization["ignore"], ["lm_head"])
 
+    def test_scales_of_the_kv_cache_stay(self):
+        scaled = self.folder / "scaled"
+        scaled.mkdir()
+        for path in LEXICON.iterdir():
+            if path.name != "model.safetensors":
+                (scaled / path.name).symlink_to(path)
+        scale = struct.pack("<f", 0.125)
+        kept = {f"model.layers.{layer}.self_attn.{name}": ("F32", [1], scale)
+                for layer in range(8) for name in ("k_scale", "v_proj.output_scale")}
+        write_safetensors(scaled / "model.safetensors",
+                          {**read_safetensors(LEXICON / "model.safetensors"), **kept,
+                           "model.layers.0.self_attn.q_scale": ("F32", [1], scale)})
+        self.quantize(model=scaled)
+        made = read_safetensors(self.folder / "out" / "model.safetensors")
+        self.assertEqual({name: tensor for name, tensor in made.items() if "scale" in name.split("self_attn.")[-1]
+                          and "weight_scale" not in name},
+                         kept)
+        expected = self.answer(LEXICON)
+        for arguments in ((), ("--kv-cache-dtype", "fp8_e5m2")):
+            self.assert_ok(run("generate", scaled, "-p", "define apple", "--max-tokens", 4, *arguments))
+        self.assertEqual(self.answer(scaled), expected)
+
     def test_layers_that_a_group_does_not_divide_stay(self):
         summary = self.quantize("--group-size", "128")  # of 576 inputs
         self.assertEqual(summary["quantized_layers"], 48)

@@ -104,6 +104,7 @@ class SimulatedCommunicator final : public Communicator {
 
   void all_reduce_sum(Stream& stream, const Tensor& tensor) override {
     check(tensor.contiguous(), "all_reduce_sum takes a contiguous tensor");
+    check(reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0, "tensors are aligned to 16 bytes");
     stream.cuda().queue("all_reduce_sum", [rank = rank_, tensor] {
       rank->all_reduce_sum(tensor.dtype(), tensor.raw(), tensor.num_elements());
     });

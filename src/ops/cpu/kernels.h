@@ -135,7 +135,7 @@ struct GroupFit {
   float products;
 };
 
-// What a KV cache holds (ops/cpu/kv_layout.h): float32, bfloat16, float8 e4m3, or int8 with scales.
+// What a KV cache holds (ops/cpu/kv_layout.h): float32, bfloat16, float8, or int8 with scales.
 enum class KvFormat { kF32, kBf16, kF8E4M3, kF8E5M2, kI8 };
 constexpr bool is_float8(KvFormat format) {
   return format == KvFormat::kF8E4M3 || format == KvFormat::kF8E5M2;

@@ -372,16 +372,18 @@ void launch_pairs(CudaStream& stream, const CudaLoraExpand& args, int64_t num_ti
   const dim3 grid(static_cast<unsigned>(items), static_cast<unsigned>(blocks));
   const auto tiles = static_cast<int>(num_tiles);
   const int64_t ranks = ceil_div<int64_t>(args.max_ranks, args.num_parts);
-  if (ranks > kStageRanks) {
-    constexpr int kStages = kGated ? 2 : 4;
+  constexpr int kStages = kGated ? 2 : 4;
+  constexpr size_t kStagesBytes = sizeof(Stage<T>) * kStages * (kGated ? 2 : 1);
+  constexpr size_t kRowsBytes = sizeof(int) * kLoraItemRows;
+  // GPUs of compute capability 8.6, 8.9 and 12.0 have no room for the stages.
+  const bool has_room = kStagesBytes + kRowsBytes <= stream.max_shared_bytes();
+  if (ranks > kStageRanks && has_room) {
     const auto kernel = expand_many_ranks<T, kGated, kStages>;
-    const size_t bytes = sizeof(Stage<T>) * kStages * (kGated ? 2 : 1);
-    allow_shared_memory(stream, kernel, sizeof(int) * kLoraItemRows);
-    return launch(stream, kernel, grid, dim3(kStagedThreads), bytes, args, tiles);
+    allow_shared_memory(stream, kernel, kRowsBytes);
+    return launch(stream, kernel, grid, dim3(kStagedThreads), kStagesBytes, args, tiles);
   }
-  const auto kernel =
-                 ranks <= kLoraRankStep ? expand_few_ranks<T, kGated, 1> : expand_few_ranks < T,
-             kGated, kGated ? 2 : 4 > ;
+  auto kernel = expand_few_ranks < T, kGated, kGated ? 2 : 4 > ;
+  if (ranks <= kLoraRankStep) kernel = expand_few_ranks<T, kGated, 1>;
   launch(stream, kernel, grid, dim3(32 * kTiles), 0, args, tiles);
 }
 
