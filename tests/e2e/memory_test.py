@@ -90,6 +90,56 @@ class BudgetTest(CliTest):
             return set(pool.map(one, range(16)))
 
 
+class BodiesTest(CliTest):
+    """Bodies that do not become an answer."""
+
+    @staticmethod
+    def begin_body(server, sent):
+        client = socket.create_connection((server.host, server.port))
+        client.sendall(f"POST /tokenize HTTP/1.1\r\nHost: {server.host}:{server.port}\r\n"
+                       f"Content-Type: application/json\r\nContent-Length: {31 * MIB}\r\n\r\n".encode())
+        try:
+            client.sendall(b"a" * sent)
+        except OSError:
+            pass  # refused before the end
+        return client
+
+    def test_bodies_still_being_sent_are_charged(self):
+        with serving("--max-server-memory", 128 * MIB, "--kv-cache-memory-bytes", 16 * MIB) as server:
+            before = server.memory_kib()
+            clients = [self.begin_body(server, 30 * MIB) for _ in range(12)]
+            server.wait_for(lambda: server.metrics()["quire:request_memory_bytes"] == 4 * 30 * MIB,
+                            "4 bodies charged")
+            for client in clients[4:]:
+                client.settimeout(60)
+                answer = client.recv(4096)
+                self.assertTrue(answer.startswith(b"HTTP/1.1 429 "), answer)
+                self.assertIn(b"Retry-After: 1", answer)
+            if not SANITIZED:
+                server.wait_for(lambda: server.memory_kib() < before + (128 + 16) * 1024, "memory of 4 bodies alone")
+            self.assertEqual(server.post("/tokenize", {"prompt": "define apple"})[0], 200)
+            for client in clients:
+                client.close()
+            server.wait_for(lambda: server.metrics()["quire:request_memory_bytes"] == 0, "no body charged")
+            if not SANITIZED:
+                server.wait_for(lambda: server.memory_kib() < before + 16 * 1024, "memory as before")
+
+    @unittest.skipIf(SANITIZED, "sanitizers keep what is freed")
+    def test_memory_of_what_is_refused_goes_back_to_the_system(self):
+        many_keys = b"{" + b",".join(b'"k%d":0' % i for i in range(2_000_000)) + b',"prompt":"a"}'
+        with serving("--kv-cache-memory-bytes", 16 * MIB) as server:
+            self.assertEqual(server.post("/v1/completions", {"prompt": [[5] * 2000] * 4, "max_tokens": 1})[0], 200)
+            before = server.memory_kib()
+            most = before + 40 * 1024  # less than MemoryAccount::kMuchBytes may wait for others
+            for path in ("/tokenize", "/v1/completions", "/v1/chat/completions"):
+                for _ in range(4):
+                    self.assertEqual(server.post(path, many_keys)[0], 400)
+                server.wait_for(lambda: server.memory_kib() < most, f"less than {most} KiB after {path}")
+            for _ in range(10):
+                self.begin_body(server, 20 * MIB).close()
+            server.wait_for(lambda: server.memory_kib() < most, f"less than {most} KiB after bodies broken off")
+
+
 class LargeAnswerTest(CliTest):
     @unittest.skipIf(SANITIZED, "sanitizers keep what is freed")
     def test_memory_goes_back_to_the_system(self):
