@@ -58,6 +58,20 @@ class BudgetTest(CliTest):
             self.assertEqual(server.chat("define apple", max_tokens=4)[0], 200)
         self.assertEqual(server.stop(), 0)
 
+    @unittest.skipIf(SANITIZED, "sanitizers reserve address space")
+    def test_the_caches_default_size_fits_a_limit_of_address_space(self):
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (1600 * MIB, before[1]))
+        try:
+            server = Server()
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
+        self.addCleanup(server.kill)
+        self.assertEqual(server.chat("define apple", max_tokens=4)[0], 200)
+        prompts = {"prompt": [[5 + i] * 2000 for i in range(8)], "max_tokens": 1}
+        self.assertIn(server.post("/v1/completions", prompts)[0], (200, 429, 503))
+        self.assertEqual(server.stop(), 0)
+
     @unittest.skipIf(SANITIZED, "sanitizers have allocators of their own")
     def test_where_the_process_gets_no_more_memory_requests_end_and_nothing_else(self):
         with serving() as server:
