@@ -180,6 +180,11 @@ std::size_t Connection::parse(std::string_view bytes) {
       handle_request(parser_->take(), parser_->keep_alive());
       break;
     case RequestParser::Stage::kFailed:
+      // Who may not send a body does not learn what is wrong with it.
+      if (parser_->head_is_complete() && !wants_body()) {
+        refuse_body();
+        break;
+      }
       ++server_->malformed_requests;
       fail(parser_->failure());
       break;
@@ -192,16 +197,18 @@ std::size_t Connection::parse(std::string_view bytes) {
 void Connection::on_partial_request() {
   set_read_deadline();
   if (parser_->stage() != RequestParser::Stage::kBody) return;
-  if (!wants_body()) {
-    body_refused_ = true;
-    return handle_request(parser_->take_head(), /*keep_alive=*/false);
-  }
+  if (!wants_body()) return refuse_body();
   count_received(parser_->request().body.size());
   if (server_->receiving_bytes.load() > server_->config.limits.max_receiving_bytes) {
     return fail({503, "The server holds as many request bodies as it takes; try later."});
   }
   if (const auto failure = charge_body(parser_->request().body.size())) return fail(*failure);
   if (parser_->expects_continue() && !continue_sent_) write_continue();
+}
+
+void Connection::refuse_body() {
+  body_refused_ = true;
+  handle_request(parser_->take_head(), /*keep_alive=*/false);
 }
 
 void Connection::count_received(std::size_t bytes) {

@@ -94,6 +94,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<ParseFailure> charge_body(std::size_t bytes);
   void set_read_deadline();
   bool wants_body();
+  void refuse_body();
   void handle_request(Request request, bool keep_alive);
   void next_request();
   void write_continue();

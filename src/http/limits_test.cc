@@ -298,6 +298,16 @@ TEST(HttpLimits, ReadsNoBodyThatNobodyWants) {
             200);
   EXPECT_EQ(refused(server.port(), std::string(kHead) + length + std::string(500'000, 'x')).body,
             "POST /echo? ");
+  // Neither does its sender learn what is wrong with it.
+  const std::string chunked = std::string(kHead) + "Transfer-Encoding: chunked\r\n\r\n";
+  for (const std::string& broken : {std::string(kHead) + "Content-Length: 100000000000\r\n\r\n",
+                                    chunked + "zz\r\n", chunked + "fffffffffff\r\n"}) {
+    EXPECT_EQ(refused(server.port(), broken).body, "POST /echo? ") << broken;
+  }
+  EXPECT_EQ(refused(server.port(),
+                    std::string(kHead) + "X-Key: right\r\nContent-Length: 100000000000\r\n\r\n")
+                .status,
+            413);
   TestClient welcome(server.port());
   ASSERT_TRUE(welcome.send(std::string(kHead) + "X-Key: right\r\nContent-Length: 9000\r\n\r\n"));
   ASSERT_TRUE(welcome.send(std::string(9000, 'b')));
