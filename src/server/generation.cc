@@ -387,14 +387,15 @@ void Generation::write_record() {
   }
   try {
     context_.request_log.add(record_);
-    exchange_->on_end(
-        [&context = context_, record = record_, budget = budget_](bool delivered) mutable {
-          if (!delivered) {
-            mark_undelivered(record);
-            context.request_log.add(record);  // hides the first
-          }
-          report(context, record);
-        });
+    exchange_->on_end([&context = context_, record = record_, budget = budget_,
+                       arrived = arrived_](bool delivered) mutable {
+      record.total_s = seconds_between(arrived, Clock::now());
+      if (!delivered) {
+        mark_undelivered(record);
+        context.request_log.add(record);  // hides the first
+      }
+      report(context, record);
+    });
   } catch (const std::bad_alloc&) {
     return;  // it ends without a line in the log
   }

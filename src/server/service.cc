@@ -441,7 +441,6 @@ void Service::answer(http::Exchange& exchange, RequestRecord record, http::Respo
 void Service::prepare_answer(http::Exchange& exchange, RequestRecord record,
                              http::Response& response, std::shared_ptr<RequestBudget> budget) {
   record.status = response.status;
-  record.total_s = seconds_since(record.arrived);
   response.headers.emplace_back("X-Request-Id", record.request_id);
   if (record.method == "POST" && !record.owner.empty())
     key_limits_.add_headers(record.owner, response.headers);
@@ -449,6 +448,7 @@ void Service::prepare_answer(http::Exchange& exchange, RequestRecord record,
   exchange.on_end(
       [this, record = std::move(record), budget = std::move(budget)](bool delivered) mutable {
         if (!delivered) mark_undelivered(record);
+        record.total_s = seconds_since(record.arrived);
         count(record);
       });
 }

@@ -1,11 +1,13 @@
 """Memory that requests take of `quire serve`: budgets, refusals, and what comes back to the system."""
 
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import os
 import resource
 import socket
+import time
 import unittest
 
 from server_support import Server, serving
@@ -168,6 +170,23 @@ class LargeAnswerTest(CliTest):
             self.assertEqual(len(answer["token_strs"]), answer["count"])
             self.assertEqual("".join(answer["token_strs"]), "a" * (8 * MIB))
             server.wait_for(lambda: server.memory_kib() < 1.1 * before, f"less than 1.1 x {before} KiB")
+
+    def test_the_logs_time_goes_to_the_end_of_the_answer(self):
+        waits_s = 0.4  # for more than the sockets hold
+        requests = {"/tokenize": {"prompt": "a " * (2 * MIB), "return_token_strs": True},
+                    "/v1/completions": {"prompt": [[5] * 1000] * 16, "max_tokens": 1, "prompt_logprobs": 20}}
+        with serving("--log-format", "json") as server:
+            for path, body in requests.items():
+                connection = server.connect(timeout=600)
+                with contextlib.closing(connection):
+                    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+                    response = connection.getresponse()
+                    time.sleep(waits_s)
+                    self.assertGreater(len(response.read()), 16 * MIB)
+                server.wait_for(lambda: any(f'"{path}"' in line for line in server.lines), f"a line of {path}")
+                line = json.loads(next(line for line in server.lines if f'"{path}"' in line))
+                self.assertEqual(line["status"], 200)
+                self.assertGreater(line["total_ms"], 1000 * waits_s)
 
     def test_answers_that_nobody_reads_are_counted_as_disconnects(self):
         with serving() as server:
