@@ -26,7 +26,7 @@ class MemoryAccount {
  public:
   // Charges that never had as much do not count as they end: later ones use their memory again.
   static constexpr int64_t kCountedBytes = 256 << 10;
-  static constexpr int64_t kMuchBytes = 32 << 20;
+  static constexpr int64_t kMuchBytes = 8 << 20;
 
   // In bytes, >= 0.
   explicit MemoryAccount(int64_t limit);
