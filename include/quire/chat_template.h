@@ -36,8 +36,8 @@ struct TemplateLimits {
   int max_depth = 800;                       // depth of evaluation: macro calls, nested values
 };
 
-// A prompt, and which of its bytes came from the chat's messages and tools rather than from the
-// template: spans in order that do not touch.
+// A prompt, and which of its bytes came from the chat (its messages, tools and template_kwargs)
+// rather than from the template: spans in order that do not touch.
 struct RenderedChat {
   std::string text{};
   std::vector<TextSpan> from_messages{};

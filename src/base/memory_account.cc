@@ -1,6 +1,7 @@
 #include "base/memory_account.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -25,18 +26,27 @@ void MemoryAccount::give_back(int64_t bytes) {
   used_.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
-bool MemoryAccount::ends_much(int64_t peak_bytes, int64_t much) {
+void MemoryAccount::on_much_ended(std::function<void()> call) {
+  const std::lock_guard lock(mutex_);
+  much_ended_ = std::move(call);
+}
+
+void MemoryAccount::end_charge(int64_t peak_bytes) {
+  if (peak_bytes < kCountedBytes) return;
   int64_t ended = ended_bytes_.load(std::memory_order_relaxed);
   int64_t sum = 0;
   do {
     sum = ended + peak_bytes;
-  } while (
-      !ended_bytes_.compare_exchange_weak(ended, sum < much ? sum : 0, std::memory_order_relaxed));
-  return sum >= much;
+  } while (!ended_bytes_.compare_exchange_weak(ended, sum < kMuchBytes ? sum : 0,
+                                               std::memory_order_relaxed));
+  if (sum < kMuchBytes) return;
+  const std::lock_guard lock(mutex_);
+  if (much_ended_) much_ended_();
 }
 
 MemoryCharge::~MemoryCharge() {
   account_->give_back(bytes_);
+  account_->end_charge(peak_bytes_);
 }
 
 bool MemoryCharge::resize(int64_t bytes) {

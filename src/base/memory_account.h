@@ -8,16 +8,26 @@
 //
 // It only adds up the numbers that it is given; it allocates nothing.
 //
+// Free memory stays with the allocator. So that it can be given back to the system, the account
+// tells its owner each time that the charges that ended since had much memory together, however
+// they ended.
+//
 // Thread safety: MemoryAccount from any thread; a MemoryCharge from one thread at a time.
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 namespace quire {
 
 class MemoryAccount {
  public:
+  // Charges that never had as much do not count as they end: later ones use their memory again.
+  static constexpr int64_t kCountedBytes = 256 << 10;
+  static constexpr int64_t kMuchBytes = 8 << 20;
+
   // In bytes, >= 0.
   explicit MemoryAccount(int64_t limit);
   MemoryAccount(const MemoryAccount&) = delete;
@@ -27,17 +37,24 @@ class MemoryAccount {
   int64_t used() const { return used_.load(std::memory_order_relaxed); }
   // Charges that did not fit, since the start.
   int64_t num_refused() const { return num_refused_.load(std::memory_order_relaxed); }
+  // From now on `call` is made each time that the peaks of the charges that ended since the last
+  // call sum up to kMuchBytes: on the thread that ended the last of them, whose memory may still be
+  // in use for a moment. It must not throw, nor end a charge. Empty: no calls. Once this returns,
+  // no call of an earlier one is under way.
+  void on_much_ended(std::function<void()> call);
 
  private:
   friend class MemoryCharge;
   bool take(int64_t bytes);
   void give_back(int64_t bytes);
-  bool ends_much(int64_t peak_bytes, int64_t much);
+  void end_charge(int64_t peak_bytes);
 
   const int64_t limit_;
   std::atomic<int64_t> used_{0};
   std::atomic<int64_t> num_refused_{0};
   std::atomic<int64_t> ended_bytes_{0};  // peaks of charges that counted as they ended
+  std::mutex mutex_;                     // of what follows
+  std::function<void()> much_ended_;
 };
 
 class MemoryCharge {
@@ -56,12 +73,6 @@ class MemoryCharge {
   // little left. Less always succeeds.
   [[nodiscard]] bool resize(int64_t bytes);
   [[nodiscard]] bool add(int64_t bytes) { return resize(bytes_ + bytes); }
-  // Called once, as the request ends. Adds this charge's peak to the sum of the peaks of ended
-  // charges, unless it is below `least`. Returns true, and starts the sum anew, when it has reached
-  // `much`.
-  bool ends_much(int64_t least, int64_t much) {
-    return peak_bytes_ >= least && account_->ends_much(peak_bytes_, much);
-  }
 
  private:
   const std::shared_ptr<MemoryAccount> account_;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace quire {
@@ -31,18 +32,28 @@ TEST(MemoryAccount, HasWhatItsChargesHave) {
 }
 
 TEST(MemoryAccount, SaysWhenThoseThatEndedHadMuch) {
-  const auto account = std::make_shared<MemoryAccount>(100);
-  const auto ends_much = [&account](int64_t peak) {
-    MemoryCharge charge(account);
-    EXPECT_TRUE(charge.add(peak));
-    EXPECT_TRUE(charge.resize(1));
-    return charge.ends_much(/*least=*/10, /*much=*/50);
+  constexpr int64_t kMuch = MemoryAccount::kMuchBytes;
+  const auto account = std::make_shared<MemoryAccount>(2 * kMuch);
+  int num_calls = 0;
+  account->on_much_ended([&num_calls] { ++num_calls; });
+  const auto ends_much = [&](int64_t peak) {
+    {
+      MemoryCharge charge(account);
+      EXPECT_TRUE(charge.add(peak));
+      EXPECT_TRUE(charge.resize(1));
+      EXPECT_EQ(num_calls, 0) << "before it has ended";
+    }
+    return std::exchange(num_calls, 0) == 1;
   };
-  EXPECT_FALSE(ends_much(30));
-  for (int i = 0; i < 10; ++i) EXPECT_FALSE(ends_much(9)) << "below what counts";
-  EXPECT_TRUE(ends_much(20));
-  EXPECT_FALSE(ends_much(49)) << "it has begun anew";
-  EXPECT_TRUE(ends_much(100));
+  EXPECT_FALSE(ends_much(kMuch / 2));
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_FALSE(ends_much(MemoryAccount::kCountedBytes - 1)) << "below what counts";
+  }
+  EXPECT_TRUE(ends_much(kMuch / 2));
+  EXPECT_FALSE(ends_much(kMuch - 1)) << "it has begun anew";
+  EXPECT_TRUE(ends_much(2 * kMuch));
+  account->on_much_ended({});
+  EXPECT_FALSE(ends_much(2 * kMuch));
 }
 
 TEST(MemoryAccount, ALargeFigureDoesNotWrapRound) {

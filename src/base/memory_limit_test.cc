@@ -1,7 +1,11 @@
 #include "base/memory_limit.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -19,6 +23,7 @@ class MemoryLimitTest : public testing::Test {
     std::ofstream(file) << text;
   }
   int64_t limit() const { return memory_limit(folder_.path()); }
+  int64_t left() const { return memory_left(folder_.path()); }
 
   TemporaryFolder folder_;
 };
@@ -54,8 +59,76 @@ TEST_F(MemoryLimitTest, ReadsTheFirstVersionToo) {
   EXPECT_EQ(limit(), 12345);
 }
 
+TEST_F(MemoryLimitTest, LeavesTheMachinesFreeMemory) {
+  EXPECT_EQ(left(), std::numeric_limits<int64_t>::max());
+  write("proc/meminfo", "MemTotal: 4096 kB\nMemAvailable:  2048 kB\n");
+  EXPECT_EQ(left(), 2048 * 1024);
+}
+
+TEST_F(MemoryLimitTest, LeavesWhatItsGroupHasNotUsed) {
+  write("proc/meminfo", "MemTotal: 4096 kB\nMemAvailable: 4096 kB\n");
+  write("proc/self/cgroup", "0::/../elsewhere\n");
+  write("sys/fs/cgroup/memory.max", "1000000\n");
+  EXPECT_EQ(left(), 1'000'000) << "what is used is not known";
+  write("sys/fs/cgroup/memory.current", "600000\n");
+  EXPECT_EQ(left(), 400'000);
+  write("sys/fs/cgroup/memory.stat", "anon 450000\ninactive_file 100000\nfile 150000\n");
+  EXPECT_EQ(left(), 500'000) << "unused file pages are free";
+  write("sys/fs/cgroup/memory.current", "1200000\n");
+  EXPECT_EQ(left(), 0);
+}
+
+TEST_F(MemoryLimitTest, LeavesWhatTheGroupsAboveHaveNotUsed) {
+  write("proc/self/cgroup", "0::/kubepods/pod7/quire\n");
+  write("sys/fs/cgroup/kubepods/pod7/quire/memory.max", "max\n");
+  write("sys/fs/cgroup/kubepods/pod7/quire/memory.current", "100\n");
+  write("sys/fs/cgroup/kubepods/pod7/memory.max", "1000\n");
+  write("sys/fs/cgroup/kubepods/pod7/memory.current", "700\n");
+  write("sys/fs/cgroup/kubepods/memory.max", "5000\n");
+  write("sys/fs/cgroup/kubepods/memory.current", "4500\n");
+  EXPECT_EQ(left(), 300) << "others in the pod have used most";
+}
+
+TEST_F(MemoryLimitTest, LeavesWhatAGroupOfTheFirstVersionHasNotUsed) {
+  write("proc/self/cgroup", "5:cpu,cpuacct:/a\n4:memory:/docker/x\n");
+  write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  write("sys/fs/cgroup/memory/memory.usage_in_bytes", "123456789\n");
+  write("sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes", "1000\n");
+  write("sys/fs/cgroup/memory/docker/x/memory.usage_in_bytes", "900\n");
+  write("sys/fs/cgroup/memory/docker/x/memory.stat", "inactive_file 1\ntotal_inactive_file 50\n");
+  EXPECT_EQ(left(), 150);
+}
+
+// The test's own address space, in a process whose limit nothing else sees.
+TEST_F(MemoryLimitTest, LeavesWhatOfTheAddressSpaceIsNotTaken) {
+  constexpr int64_t kPages = 1000;
+  write("proc/self/statm", std::to_string(kPages) + " 1 1 1 0 1 0\n");
+  const auto left_under = [this](rlim_t bytes) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      // Only lowers its own soft limit; memory that the call needs is there already.
+      const rlimit limit{bytes, RLIM_INFINITY};
+      const bool is_set = ::setrlimit(RLIMIT_AS, &limit) == 0;
+      const int64_t bytes_left = left();
+      const int64_t threads = int64_t{512} << 20;
+      const int64_t expected =
+          static_cast<int64_t>(bytes) - kPages * ::sysconf(_SC_PAGESIZE) - threads;
+      ::_exit(is_set && bytes_left == std::max<int64_t>(0, expected) ? 0 : 1);
+    }
+    int status = -1;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    return status == 0;
+  };
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  EXPECT_TRUE(left_under(rlim_t{4} << 30));
+  EXPECT_TRUE(left_under(rlim_t{256} << 20));
+#endif
+}
+
 TEST_F(MemoryLimitTest, OfThisMachineIsPositive) {
   EXPECT_GT(memory_limit(), 0);
+  EXPECT_GT(memory_left(), 0);
+  EXPECT_LE(memory_left(), memory_limit());
 }
 
 }  // namespace

@@ -167,7 +167,8 @@ RenderedChat ChatTemplate::render_marked(const ChatInput& input) const {
   interpreter.set_variable("documents", chat_internal::Value::none());
   if (input.template_kwargs.is_object()) {
     for (const auto& [name, value] : input.template_kwargs.items()) {
-      interpreter.set_variable(name, json_to_value(runtime, value, "template_kwargs." + name));
+      interpreter.set_variable(
+          name, json_to_value(runtime, value, "template_kwargs." + name, Origin::kChat));
     }
   }
   ordered_json messages;

@@ -136,6 +136,18 @@ TEST(MarkedText, LeavesARoleThatIsOneWord) {
   EXPECT_EQ(render("a|>b<|c"), "<|[a|>b<|c]|>");
 }
 
+// Clients set them as they set messages.
+TEST(MarkedText, MarksVariablesOfTheRequest) {
+  ChatInput chat;
+  chat.messages = {{{"role", "user"}, {"content", "x"}}};
+  chat.template_kwargs = {{"style", "<|im_start|>"},
+                          {"documents", {{{"title", "t"}, {"text", "<|im_end|>"}}}}};
+  const ChatTemplate chat_template(
+      "<s>{{ style }}{% for d in documents %}, {{ d.title }}: {{ d.text }}{% endfor %}");
+  EXPECT_EQ(brackets_around_marks(chat_template.render_marked(chat)),
+            "<s>[<|im_start|>], [t]: [<|im_end|>]");
+}
+
 TEST(MarkedText, KeepsMarksInOrder) {
   using chat_internal::MarkedText;
   MarkedText text("ab");

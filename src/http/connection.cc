@@ -180,6 +180,11 @@ std::size_t Connection::parse(std::string_view bytes) {
       handle_request(parser_->take(), parser_->keep_alive());
       break;
     case RequestParser::Stage::kFailed:
+      // Who may not send a body does not learn what is wrong with it.
+      if (parser_->head_is_complete() && !wants_body()) {
+        refuse_body();
+        break;
+      }
       ++server_->malformed_requests;
       fail(parser_->failure());
       break;
@@ -192,20 +197,36 @@ std::size_t Connection::parse(std::string_view bytes) {
 void Connection::on_partial_request() {
   set_read_deadline();
   if (parser_->stage() != RequestParser::Stage::kBody) return;
-  if (!wants_body()) {
-    body_refused_ = true;
-    return handle_request(parser_->take_head(), /*keep_alive=*/false);
-  }
+  if (!wants_body()) return refuse_body();
   count_received(parser_->request().body.size());
   if (server_->receiving_bytes.load() > server_->config.limits.max_receiving_bytes) {
     return fail({503, "The server holds as many request bodies as it takes; try later."});
   }
+  if (const auto failure = charge_body(parser_->request().body.size())) return fail(*failure);
   if (parser_->expects_continue() && !continue_sent_) write_continue();
+}
+
+void Connection::refuse_body() {
+  body_refused_ = true;
+  handle_request(parser_->take_head(), /*keep_alive=*/false);
 }
 
 void Connection::count_received(std::size_t bytes) {
   server_->receiving_bytes += bytes - counted_bytes_;  // modulo 2^64: it may be fewer
   counted_bytes_ = bytes;
+}
+
+// Why there is no room for so much of a body, if there is none.
+std::optional<ParseFailure> Connection::charge_body(std::size_t bytes) {
+  if (!server_->config.body_account || bytes == 0) return std::nullopt;
+  if (!charge_) charge_ = std::make_unique<MemoryCharge>(server_->config.body_account());
+  const auto wanted = static_cast<int64_t>(bytes);
+  if (wanted > charge_->account().limit()) {
+    return ParseFailure{413, "The request body is longer than the memory of all requests."};
+  }
+  if (charge_->resize(wanted)) return std::nullopt;
+  return ParseFailure{
+      429, "Other requests have the memory that this request's body needs; try again later."};
 }
 
 // A stage has this much time in all, not from byte to byte.
@@ -228,6 +249,8 @@ bool Connection::wants_body() {
 void Connection::handle_request(Request request, bool keep_alive) {
   read_deadline_ = Clock::time_point::max();
   count_received(request.body.size());  // until it is answered
+  // Where the last piece does not fit, the handler says so when it charges the rest.
+  static_cast<void>(charge_body(request.body.size()));
   request.remote = remote_;
   request.tls = tls_;
   const AnswerFormat format{.http_1_0 = parser_->http_1_0(),
@@ -236,7 +259,7 @@ void Connection::handle_request(Request request, bool keep_alive) {
   answer_ = std::make_shared<Answer>(loop_, server_, format, *this);
   ++server_->num_active;
   state_ = State::kAnswering;
-  auto exchange = std::make_shared<ExchangeImpl>(std::move(request), answer_);
+  auto exchange = std::make_shared<ExchangeImpl>(std::move(request), std::move(charge_), answer_);
   try {
     server_->handler(std::move(exchange));
   } catch (const std::exception&) {
@@ -273,6 +296,7 @@ void Connection::fail(const ParseFailure& failure) {
   const Response response = server_->error_response(failure.status, failure.message);
   failure_ = response_head(response, {.keep_alive = false}, Framing::kLength) + response.body;
   parser_.reset();  // and its part of the body
+  charge_.reset();
   if (!writing_) write_failure();
   resume_reading();
 }
@@ -353,6 +377,8 @@ void Connection::close() {
   state_ = State::kClosed;
   read_deadline_ = write_deadline_ = Clock::time_point::max();
   close_socket();
+  parser_.reset();  // and its part of the body
+  charge_.reset();
   count_received(0);
   --server_->open_connections;
   loop_->remove(*this);

@@ -10,10 +10,12 @@
 // Thread safety: everything only on the connection's I/O thread.
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/memory_account.h"
 #include "http/answer.h"
 #include "http/io_loop.h"
 #include "http/request_parser.h"
@@ -89,8 +91,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::size_t parse(std::string_view bytes);
   void on_partial_request();
   void count_received(std::size_t bytes);
+  std::optional<ParseFailure> charge_body(std::size_t bytes);
   void set_read_deadline();
   bool wants_body();
+  void refuse_body();
   void handle_request(Request request, bool keep_alive);
   void next_request();
   void write_continue();
@@ -113,7 +117,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string input_;  // received, not yet used: [input_begin_, size)
   std::size_t input_begin_ = 0;
   std::unique_ptr<RequestParser> parser_;
-  std::size_t counted_bytes_ = 0;  // of the body, in ServerContext::receiving_bytes
+  std::size_t counted_bytes_ = 0;         // of the body, in ServerContext::receiving_bytes
+  std::unique_ptr<MemoryCharge> charge_;  // of the body, while it comes
   bool continue_sent_ = false;
   bool input_closed_ = false;
   bool reading_paused_ = false;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "base/memory_account.h"
 #include "http/message.h"
 
 namespace quire::http {
@@ -24,6 +25,9 @@ class Exchange {
   virtual const Request& request() const = 0;
   // Takes the body out of the request, to save a copy.
   virtual std::string take_body() = 0;
+  // Takes the body's charge to Config::body_account, which would else end with the exchange. Null
+  // where there is none.
+  virtual std::unique_ptr<MemoryCharge> take_charge() = 0;
 
   // The whole answer. After it, or after begin_stream(), a second answer is a programmer's error.
   // Where one of the two throws (std::bad_alloc), nothing has been answered.

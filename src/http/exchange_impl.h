@@ -12,12 +12,14 @@ namespace quire::http {
 
 class ExchangeImpl : public Exchange {
  public:
-  ExchangeImpl(Request request, std::shared_ptr<Answer> answer)
-      : request_(std::move(request)), answer_(std::move(answer)) {}
+  ExchangeImpl(Request request, std::unique_ptr<MemoryCharge> charge,
+               std::shared_ptr<Answer> answer)
+      : charge_(std::move(charge)), request_(std::move(request)), answer_(std::move(answer)) {}
   ~ExchangeImpl() override { answer_->abandon(); }
 
   const Request& request() const override { return request_; }
   std::string take_body() override { return std::move(request_.body); }
+  std::unique_ptr<MemoryCharge> take_charge() override { return std::move(charge_); }
   void respond(Response response) override { answer_->respond(std::move(response)); }
   void begin_stream(Response head) override { answer_->begin_stream(std::move(head)); }
   void write(std::string piece) override { answer_->write(piece); }
@@ -33,6 +35,7 @@ class ExchangeImpl : public Exchange {
   }
 
  private:
+  std::unique_ptr<MemoryCharge> charge_;  // ends after what it stands for
   Request request_;
   const std::shared_ptr<Answer> answer_;
 };

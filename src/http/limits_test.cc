@@ -132,6 +132,63 @@ TEST(HttpLimits, CountsABodyUntilItIsAnswered) {
   EXPECT_EQ(kept.response().status, 200);
 }
 
+// Bodies that stop half way, as many as there are, take no more than the account has.
+TEST(HttpLimits, ChargesBodiesWhileTheyComeIn) {
+  const auto account = std::make_shared<MemoryAccount>(100'000);
+  Config config = test_config();
+  config.body_account = [account] { return account; };
+  std::promise<std::unique_ptr<MemoryCharge>> handed_over;
+  TestServer server({{"/take",
+                      [&handed_over](const ExchangePtr& exchange) {
+                        handed_over.set_value(exchange->take_charge());
+                        exchange->respond({});
+                      }}},
+                    config);
+  const std::string length = "Host: h\r\nContent-Length: 80000\r\n\r\n";
+  const std::string half = length + std::string(60'000, 'x');
+  auto first = std::make_unique<TestClient>(server.port());
+  ASSERT_TRUE(first->send("POST /take HTTP/1.1\r\n" + half));
+  ASSERT_TRUE(eventually([&] { return account->used() == 60'000; }));
+  EXPECT_EQ(refused(server.port(), "POST /take HTTP/1.1\r\n" + half).status, 429);
+  EXPECT_EQ(refused(server.port(),
+                    "POST /take HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked"
+                    "\r\n\r\nffff\r\n" +
+                        std::string(60'000, 'x'))
+                .status,
+            429);
+  ASSERT_TRUE(eventually([&] { return account->used() == 60'000; })) << "refused ones give it back";
+  ASSERT_TRUE(first->send(std::string(20'000, 'x')));
+  EXPECT_EQ(first->response().status, 200);
+  std::unique_ptr<MemoryCharge> charge = handed_over.get_future().get();
+  ASSERT_NE(charge, nullptr);
+  EXPECT_EQ(charge->bytes(), 80'000) << "it outlives the request";
+  charge.reset();
+  EXPECT_TRUE(eventually([&] { return account->used() == 0; }));
+
+  // Who breaks it off, and who is not asked for it.
+  ASSERT_TRUE(first->send("POST /echo HTTP/1.1\r\n" + half));
+  ASSERT_TRUE(eventually([&] { return account->used() == 60'000; }));
+  first.reset();
+  EXPECT_TRUE(eventually([&] { return account->used() == 0; }));
+  EXPECT_EQ(TestClient(server.port()).fetch("/echo").status, 200);
+  TestClient whole(server.port());
+  ASSERT_TRUE(whole.send("POST /echo HTTP/1.1\r\n" + half + std::string(20'000, 'x')));
+  EXPECT_EQ(whole.response().status, 200);
+  EXPECT_TRUE(eventually([&] { return account->used() == 0; }));
+}
+
+TEST(HttpLimits, RefusesABodyThatTheAccountCouldNeverHave) {
+  const auto account = std::make_shared<MemoryAccount>(50'000);
+  Config config = test_config();
+  config.body_account = [account] { return account; };
+  TestServer server({}, config);
+  EXPECT_EQ(refused(server.port(),
+                    std::string(kHead) + "Content-Length: 80000\r\n\r\n" + std::string(60'000, 'x'))
+                .status,
+            413);
+  EXPECT_TRUE(eventually([&] { return account->used() == 0; }));
+}
+
 TEST(HttpLimits, TimesOutSlowRequests) {
   Config config = test_config();
   config.limits.header_timeout = milliseconds(50);
@@ -241,6 +298,16 @@ TEST(HttpLimits, ReadsNoBodyThatNobodyWants) {
             200);
   EXPECT_EQ(refused(server.port(), std::string(kHead) + length + std::string(500'000, 'x')).body,
             "POST /echo? ");
+  // Neither does its sender learn what is wrong with it.
+  const std::string chunked = std::string(kHead) + "Transfer-Encoding: chunked\r\n\r\n";
+  for (const std::string& broken : {std::string(kHead) + "Content-Length: 100000000000\r\n\r\n",
+                                    chunked + "zz\r\n", chunked + "fffffffffff\r\n"}) {
+    EXPECT_EQ(refused(server.port(), broken).body, "POST /echo? ") << broken;
+  }
+  EXPECT_EQ(refused(server.port(),
+                    std::string(kHead) + "X-Key: right\r\nContent-Length: 100000000000\r\n\r\n")
+                .status,
+            413);
   TestClient welcome(server.port());
   ASSERT_TRUE(welcome.send(std::string(kHead) + "X-Key: right\r\nContent-Length: 9000\r\n\r\n"));
   ASSERT_TRUE(welcome.send(std::string(9000, 'b')));

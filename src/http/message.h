@@ -16,6 +16,9 @@ struct Request {
   std::string method;  // "GET", "POST", ...
   std::string path;    // percent-decoded, without the query
   std::string query;   // after "?", as it came
+  // The host and port of a target "http://HOST:PORT/PATH", for which the request is, whatever its
+  // header Host says; empty where the target is a path.
+  std::string authority{};
   Headers headers;
   std::string body;    // whole; never longer than Limits::max_body_bytes
   std::string remote;  // the peer's address, without its port

@@ -29,15 +29,21 @@ bool same_token(std::string_view a, std::string_view b) {
                         beast::string_view(b.data(), b.size()));
 }
 
-// The path and query of a request target: "/path?query", "http://host/path?query" or "*".
-std::optional<std::string_view> path_and_query(std::string_view target) {
-  if (target == "*" || target.starts_with('/')) return target;
+struct Target {
+  std::string_view path_and_query;
+  std::string_view authority{};
+};
+
+// A request target is "/path?query", "http://host/path?query" or "*".
+std::optional<Target> read_target_form(std::string_view target) {
+  if (target == "*" || target.starts_with('/')) return Target{target};
   for (const std::string_view scheme : {"http://", "https://"}) {
     if (target.size() < scheme.size() || !same_token(target.substr(0, scheme.size()), scheme)) {
       continue;
     }
-    const std::size_t path = target.find_first_of("/?", scheme.size());
-    return path == std::string_view::npos ? std::string_view("/") : target.substr(path);
+    const std::size_t path = std::min(target.find_first_of("/?", scheme.size()), target.size());
+    return Target{path == target.size() ? std::string_view("/") : target.substr(path),
+                  target.substr(scheme.size(), path - scheme.size())};
   }
   return std::nullopt;
 }
@@ -100,6 +106,7 @@ class RequestParser::Impl : public beast::http::basic_parser<true> {
   Request request_;
   int version_ = 11;
   bool expects_continue_ = false;
+  bool head_is_complete_ = false;
 
  private:
   void skip_blank_lines(std::string_view& bytes);
@@ -179,6 +186,7 @@ void RequestParser::Impl::read_head(std::string_view& bytes) {
 }
 
 void RequestParser::Impl::begin_body() {
+  head_is_complete_ = true;
   stage_ = Stage::kBody;
   if (chunked()) return;
   remaining_ = content_length().value_or(0);
@@ -223,13 +231,21 @@ void RequestParser::Impl::read_target(std::string_view target, ErrorCode& error)
     request_.path = target;
     return;
   }
-  const auto rest = path_and_query(target);
-  if (!rest) {
+  const auto form = read_target_form(target);
+  if (!form) {
     return refuse({400, "The request target must be a path that starts with '/'."}, error);
   }
-  const std::size_t question = rest->find('?');
-  if (question != std::string_view::npos) request_.query = rest->substr(question + 1);
-  if (!percent_decode(rest->substr(0, question), request_.path)) {
+  // A user's name before the host could pass for one.
+  const bool is_absolute = form->path_and_query.data() != target.data();
+  if (is_absolute && (form->authority.empty() || form->authority.find('@') != std::string::npos)) {
+    return refuse({400, "The request target must have a host and no user behind \"http://\"."},
+                  error);
+  }
+  request_.authority = form->authority;
+  const std::string_view rest = form->path_and_query;
+  const std::size_t question = rest.find('?');
+  if (question != std::string_view::npos) request_.query = rest.substr(question + 1);
+  if (!percent_decode(rest.substr(0, question), request_.path)) {
     return refuse(
         {400, "The path has a '%' that two hexadecimal digits other than 00 do not follow."},
         error);
@@ -297,6 +313,9 @@ bool RequestParser::keep_alive() const {
 bool RequestParser::http_1_0() const {
   return impl_->version_ < 11;
 }
+bool RequestParser::head_is_complete() const {
+  return impl_->head_is_complete_;
+}
 const Request& RequestParser::request() const {
   return impl_->request_;
 }
@@ -307,7 +326,7 @@ Request RequestParser::take() {
 }
 
 Request RequestParser::take_head() {
-  check(impl_->stage_ == Stage::kBody, "a head is taken that is not complete");
+  check(impl_->head_is_complete_, "a head is taken that is not complete");
   impl_->request_.body.clear();
   return std::move(impl_->request_);
 }

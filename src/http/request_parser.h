@@ -41,17 +41,21 @@ class RequestParser {
   // At Stage::kFailed.
   const ParseFailure& failure() const;
 
-  // From Stage::kBody on.
+  // Whether the head has come and is in order, whatever its body is.
+  bool head_is_complete() const;
+
+  // Once the head is complete.
   bool expects_continue() const;  // the client waits for "100 Continue" before it sends the body
   bool keep_alive() const;        // what the client's version and its Connection header say
   bool http_1_0() const;
 
-  // From Stage::kBody on: the request, with as much of its body as has come.
+  // Once the head is complete: the request, with as much of its body as has come.
   const Request& request() const;
 
   // At Stage::kComplete, once. `remote` and `tls` are not set, as the bytes do not say them.
   Request take();
-  // Instead of take(), at Stage::kBody: the request without its body.
+  // Instead of take(), once the head is complete: the request without its body, even where the body
+  // is what failed.
   Request take_head();
 
  private:

@@ -95,6 +95,21 @@ TEST(RequestParser, TakesTheFormsOfATarget) {
   EXPECT_EQ(path("a/b"), "failed");
 }
 
+TEST(RequestParser, SaysForWhomAnAbsoluteTargetIs) {
+  const auto authority = [](const std::string& target) {
+    const Parsed parsed = parse("GET " + target + " HTTP/1.1\r\nHost: h\r\n\r\n");
+    return parsed.stage == Stage::kComplete ? parsed.request.authority : "failed";
+  };
+  EXPECT_EQ(authority("/a"), "");
+  EXPECT_EQ(authority("*"), "");
+  EXPECT_EQ(authority("http://evil.example/a"), "evil.example");
+  EXPECT_EQ(authority("HTTPS://[::1]:80?q"), "[::1]:80");
+  EXPECT_EQ(authority("http://localhost"), "localhost");
+  EXPECT_EQ(authority("http:///a"), "failed");
+  EXPECT_EQ(authority("http://?q"), "failed");
+  EXPECT_EQ(authority("http://localhost:80@evil.example/"), "failed");
+}
+
 TEST(RequestParser, RefusesAPathThatCannotBeDecoded) {
   for (const std::string path : {"/%", "/%1", "/%zz", "/%0", "/%00", "/a%2"}) {
     EXPECT_EQ(status_of("GET " + path + " HTTP/1.1\r\nHost: h\r\n\r\n"), 400) << path;

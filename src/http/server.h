@@ -2,7 +2,6 @@
 // An HTTP/1.1 server: keep-alive, pipelining one request at a time, TLS, and limits on everything
 // that a client may take.
 //
-// What a client does wrong (a bad chunk size, too many headers, a body too large, TLS to a plain
 // An error of a client (a bad chunk size, too many headers, a body too large, TLS to a plain port,
 // silence) ends only its connection, with the matching 4xx where HTTP allows an answer.
 // Config::error_response makes the error bodies, so that they look like the API's own.
@@ -20,6 +19,7 @@
 #include <memory>
 #include <string>
 
+#include "base/memory_account.h"
 #include "http/exchange.h"
 #include "http/limits.h"
 
@@ -38,6 +38,11 @@ struct Config {
   // the body has not. If not, the handler gets the request without its body, and the connection
   // ends after the answer. Without this function every body is read.
   std::function<bool(const Request& head)> wants_body{};
+  // The account that bodies are charged to while they come in; asked on an I/O thread for each
+  // body. A body for which it has no room is refused, and the connection ends: with 413 if the
+  // account could never have it, else with 429. The last piece is not refused but may be missing
+  // from the charge: the handler answers that. Without this function no body is charged.
+  std::function<std::shared_ptr<MemoryAccount>()> body_account{};
 };
 
 // Called on an I/O thread for each request; must not block. If it throws, its request gets a 500.

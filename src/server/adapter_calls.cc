@@ -20,7 +20,7 @@ constexpr size_t kMaxNameBytes = 256;
 
 Json checked_body(std::string request_body, const char* schema, const ServiceContext& context,
                   RequestBudget& budget) {
-  budget.charge(parsed_body_bytes(request_body), "its body");
+  budget.charge_body(request_body);
   Json body = parse_object_body(request_body);
   context.api.check(schema, body);
   return body;

@@ -120,8 +120,14 @@ std::unique_ptr<TraceExporter> make_trace_exporter(const ServeOptions& options, 
 }
 
 http::Response error_response(int status, const std::string& message) {
+  constexpr int64_t kRetryAfterSeconds = 1;  // most requests are over by then
   http::Response response;
   response.status = status;
+  if (status == 429) {
+    response.headers.emplace_back("Retry-After", std::to_string(kRetryAfterSeconds));
+    response.body = error_body(rate_limited(message, kRetryAfterSeconds));
+    return response;
+  }
   response.body = error_body(
       ApiError(status, status >= 500 ? "server_error" : "invalid_request_error", message));
   return response;
@@ -189,6 +195,7 @@ App::Impl::Impl(ServeOptions options)
     return error_response(status, message);
   };
   config.wants_body = [this](const http::Request& head) { return service_->wants_body(head); };
+  config.body_account = [this] { return service_->memory(); };
   http_ = std::make_unique<http::Server>(
       std::move(config), [this](auto exchange) { service_->handle(std::move(exchange)); });
   server_ = http_.get();

@@ -51,6 +51,14 @@ std::string_view shortened(std::string_view header) {
   return header.substr(0, 200);
 }
 
+ApiError unknown_host(const std::string& where) {
+  return forbidden(
+      fmt::format("This server is not reached under the name in {}; expected localhost, an address "
+                  "of this machine's loopback, or a name given to --allowed-hosts.",
+                  where),
+      "host_not_allowed");
+}
+
 }  // namespace
 
 bool is_loopback(std::string_view host) {
@@ -75,12 +83,13 @@ bool Doors::knows_host(std::string_view host) const {
 void Doors::check_host(const http::Request& request) const {
   if (!config_.trusts_its_machine && config_.allowed_hosts.empty()) return;
   const auto host = request.header("Host");
-  if (!host || knows_host(*host)) return;
-  throw forbidden(
-      fmt::format("This server is not reached under the name in \"Host: {}\"; expected localhost, "
-                  "an address of this machine's loopback, or a name given to --allowed-hosts.",
-                  shortened(*host)),
-      "host_not_allowed");
+  const bool is_absolute = !request.authority.empty();
+  if (is_absolute && !knows_host(request.authority)) {
+    throw unknown_host(fmt::format("the target \"http://{}\"", shortened(request.authority)));
+  }
+  if (host && !knows_host(*host)) {
+    throw unknown_host(fmt::format("\"Host: {}\"", shortened(*host)));
+  }
 }
 
 void Doors::check_computing(const http::Request& request) const {

@@ -35,7 +35,7 @@ class Doors {
   // `cors` says which other origins are let in; it must outlive this.
   Doors(DoorConfig config, const Cors& cors) : config_(std::move(config)), cors_(cors) {}
 
-  // Throws ApiError 403 where `Host` names another server.
+  // Throws ApiError 403 where `Host`, or an absolute target, names another server.
   void check_host(const http::Request& request) const;
   // Checks a request that computes. Throws ApiError: 403 for a foreign `Origin`, 415 for a body
   // that is encoded or is not declared as JSON.

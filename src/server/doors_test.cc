@@ -62,6 +62,20 @@ TEST(Doors, TakeOnlyNamesOfTheirOwnMachine) {
   EXPECT_NE(message.find("--allowed-hosts"), std::string::npos) << message;
 }
 
+TEST(Doors, LookAtAnAbsoluteTargetToo) {
+  const Cors cors({});
+  const Doors doors({.trusts_its_machine = true, .allowed_hosts = {}}, cors);
+  const auto status = [&](const std::string& authority, http::Headers headers) {
+    http::Request request = post_with(std::move(headers));
+    request.authority = authority;
+    return outcome_of([&] { doors.check_host(request); }).first;
+  };
+  EXPECT_EQ(status("localhost:8000", {{"Host", "localhost"}}), 200);
+  EXPECT_EQ(status("evil.example", {{"Host", "localhost"}}), 403);
+  EXPECT_EQ(status("localhost", {{"Host", "evil.example"}}), 403);
+  EXPECT_EQ(status("evil.example", {}), 403);
+}
+
 TEST(Doors, TakeAnyNameWhereTheyDoNotTrustTheirMachine) {
   const Cors cors({});
   EXPECT_EQ(host_status(Doors({}, cors), "evil.example"), 200);

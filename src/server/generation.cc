@@ -24,11 +24,6 @@ void report(const ServiceContext& context, const RequestRecord& record) {
   if (context.traces != nullptr) context.traces->record(record);
 }
 
-// To be called after a request's last use of its budget, which is null while a worker has it.
-void tidy_up(const ServiceContext& context, RequestBudget* budget) {
-  if (budget != nullptr && budget->ends_much()) context.workers.run(release_free_memory);
-}
-
 }  // namespace
 
 Generation::Generation(const ServiceContext& context, std::shared_ptr<http::Exchange> exchange,
@@ -40,7 +35,8 @@ Generation::Generation(const ServiceContext& context, std::shared_ptr<http::Exch
       record_(std::move(record)),
       headers_(std::move(headers)),
       on_end_(std::move(on_end)),
-      budget_(std::make_shared<RequestBudget>(context.memory, context.config.max_response_bytes)) {}
+      budget_(std::make_shared<RequestBudget>(context.memory, context.config.max_response_bytes,
+                                              exchange_->take_charge())) {}
 
 void Generation::begin() {
   guarded([this] {
@@ -62,9 +58,9 @@ void Generation::watch_client() {
 
 void Generation::prepare() {
   struct Work {
+    std::shared_ptr<RequestBudget> budget;  // ends after what it stands for
     std::string body;
     PreparedGeneration prepared;
-    std::shared_ptr<RequestBudget> budget;
   };
   const auto work = std::make_shared<Work>();
   work->body = exchange_->take_body();
@@ -76,10 +72,7 @@ void Generation::prepare() {
         prepare_generation(self->kind_, std::move(work->body), self->context_, *work->budget);
   };
   const auto done = [self = shared_from_this(), work](const std::exception_ptr& failure) {
-    if (self->state_ != State::kPreparing) {
-      work->prepared = {};
-      return self->guarded([&] { tidy_up(self->context_, work->budget.get()); });
-    }
+    if (self->state_ != State::kPreparing) return;
     self->budget_ = std::move(work->budget);
     if (failure) return self->break_off(failure);
     self->guarded([&] {
@@ -394,15 +387,15 @@ void Generation::write_record() {
   }
   try {
     context_.request_log.add(record_);
-    exchange_->on_end(
-        [&context = context_, record = record_, budget = budget_](bool delivered) mutable {
-          if (!delivered) {
-            mark_undelivered(record);
-            context.request_log.add(record);  // hides the first
-          }
-          report(context, record);
-          tidy_up(context, budget.get());
-        });
+    exchange_->on_end([&context = context_, record = record_, budget = budget_,
+                       arrived = arrived_](bool delivered) mutable {
+      record.total_s = seconds_between(arrived, Clock::now());
+      if (!delivered) {
+        mark_undelivered(record);
+        context.request_log.add(record);  // hides the first
+      }
+      report(context, record);
+    });
   } catch (const std::bad_alloc&) {
     return;  // it ends without a line in the log
   }

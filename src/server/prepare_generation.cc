@@ -170,7 +170,7 @@ PreparedGeneration prepare_generation(RequestKind kind, std::string body,
                                       const ServiceContext& context, RequestBudget& budget) {
   PreparedGeneration prepared;
   GenerationRequest& request = prepared.request;
-  budget.charge(parsed_body_bytes(body), "its body");
+  budget.charge_body(body);
   Json json = parse_object_body(body);
   std::string().swap(body);
   if (kind == RequestKind::kChat) {

@@ -21,22 +21,26 @@ double mebibytes(int64_t bytes) {
 }  // namespace
 
 void RequestBudget::charge(int64_t bytes, std::string_view what) {
-  const int64_t total = charge_.bytes() + bytes;
-  if (total > charge_.account().limit()) {
+  const int64_t total = charge_->bytes() + bytes;
+  if (total > charge_->account().limit()) {
     throw request_too_large(fmt::format(
         "The request would take {:.1f} MiB of memory with {}; the server has {:.1f} MiB "
         "for all requests (--max-server-memory).",
-        mebibytes(total), what, mebibytes(charge_.account().limit())));
+        mebibytes(total), what, mebibytes(charge_->account().limit())));
   }
-  if (!charge_.add(bytes)) {
+  if (!charge_->add(bytes)) {
     throw rate_limited(
         fmt::format("The request would take {:.1f} MiB of memory with {}, and other requests have "
                     "{:.1f} of the {:.1f} MiB that the server has for all (--max-server-memory); "
                     "try again later.",
-                    mebibytes(total), what, mebibytes(charge_.account().used() - charge_.bytes()),
-                    mebibytes(charge_.account().limit())),
+                    mebibytes(total), what, mebibytes(charge_->account().used() - charge_->bytes()),
+                    mebibytes(charge_->account().limit())),
         kRetryAfterSeconds);
   }
+}
+
+void RequestBudget::charge_body(std::string_view body) {
+  charge(std::max<int64_t>(0, parsed_body_bytes(body) - charged()), "its body");
 }
 
 void RequestBudget::count_response(int64_t bytes) {
@@ -49,7 +53,7 @@ void RequestBudget::count_response(int64_t bytes) {
 }
 
 void RequestBudget::lower_to(int64_t bytes) {
-  check(bytes <= charge_.bytes() && charge_.resize(bytes), "a request's charge is not lowered");
+  check(bytes <= charge_->bytes() && charge_->resize(bytes), "a request's charge is not lowered");
 }
 
 void release_free_memory() {

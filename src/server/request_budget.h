@@ -15,29 +15,30 @@ namespace quire::server {
 
 class RequestBudget {
  public:
-  RequestBudget(std::shared_ptr<MemoryAccount> account, int64_t max_response_bytes)
-      : charge_(std::move(account)), max_response_bytes_(max_response_bytes) {}
+  // `body`: what the request's body was charged while it came in, which this goes on with; null: it
+  // was not charged.
+  RequestBudget(std::shared_ptr<MemoryAccount> account, int64_t max_response_bytes,
+                std::unique_ptr<MemoryCharge> body = nullptr)
+      : charge_(body != nullptr ? std::move(body)
+                                : std::make_unique<MemoryCharge>(std::move(account))),
+        max_response_bytes_(max_response_bytes) {}
 
   // Takes `bytes` more, for `what` ("the prompt"). Throws ApiError: 413 where the request could
   // never have that much, 429 where the other requests leave too little now.
   void charge(int64_t bytes, std::string_view what);
+  // Takes what parsing the body needs beyond what it was charged while it came in; throws as
+  // charge(). The first call of a request's.
+  void charge_body(std::string_view body);
   // The whole answer will have `bytes` more. Throws ApiError 400 beyond max_response_bytes.
   void count_response(int64_t bytes);
 
   // Lowers the charge to `bytes`, which are not more than it is.
   void lower_to(int64_t bytes);
 
-  int64_t charged() const { return charge_.bytes(); }
-  // Called as a request ends: whether the requests that ended since this last returned true used so
-  // much memory that the allocator should give memory back to the system.
-  bool ends_much() { return charge_.ends_much(kCountedBytes, kMuchBytes); }
+  int64_t charged() const { return charge_->bytes(); }
 
  private:
-  // Ordinary requests do not count: later requests use their memory again.
-  static constexpr int64_t kCountedBytes = 256 << 10;
-  static constexpr int64_t kMuchBytes = 32 << 20;
-
-  MemoryCharge charge_;
+  const std::unique_ptr<MemoryCharge> charge_;
   const int64_t max_response_bytes_;
   int64_t response_bytes_ = 0;
 };

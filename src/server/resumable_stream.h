@@ -41,6 +41,7 @@ class ResumableStream : public http::Exchange,
   // For its generation, as for any exchange.
   const http::Request& request() const override { return request_; }
   std::string take_body() override { return {}; }
+  std::unique_ptr<MemoryCharge> take_charge() override { return nullptr; }
   void respond(http::Response response) override;
   void begin_stream(http::Response head) override;
   // Whole events: each ends with an empty line.

@@ -191,9 +191,29 @@ Service::Service(ServiceConfig config, ModelInfo model, ServiceEnvironment envir
       workers_(config_.num_workers),
       compilers_(config_.num_compilers),
       adapter_readers_(model_.adapters == nullptr ? 0 : kAdapterReaders),
-      adapter_loaders_(model_.loads_adapters ? 1 : 0) {}
+      adapter_loaders_(model_.loads_adapters ? 1 : 0) {
+  memory_->on_much_ended([this] { free_memory_soon(); });
+}
 
-Service::~Service() = default;
+Service::~Service() {
+  memory_->on_much_ended({});  // charges that end from here on
+}
+
+// Together for those that end at about the same time, and once their memory is free.
+void Service::free_memory_soon() {
+  constexpr std::chrono::milliseconds kWait{100};
+  if (will_free_memory_.exchange(true)) return;
+  try {
+    timers_.after(kWait, [this, post = context_.post] {
+      post([this] {
+        will_free_memory_ = false;
+        workers_.run(release_free_memory);
+      });
+    });
+  } catch (const std::bad_alloc&) {
+    will_free_memory_ = false;  // the next that ends tries again
+  }
+}
 
 void Service::handle(std::shared_ptr<http::Exchange> exchange) {
   const http::Request& request = exchange->request();
@@ -382,12 +402,13 @@ void Service::answer_from_worker(const std::shared_ptr<http::Exchange>& exchange
                                  RequestRecord record, Work work, WorkerPool* workers) {
   key_limits_.arrive(record.owner, /*generates=*/false);
   struct Call {
+    std::shared_ptr<RequestBudget> budget;  // ends after what it stands for
     std::string request_body;
-    std::shared_ptr<RequestBudget> budget;
     Body body;
   };
   const auto call = std::make_shared<Call>();
-  call->budget = std::make_shared<RequestBudget>(memory_, config_.max_response_bytes);
+  call->budget =
+      std::make_shared<RequestBudget>(memory_, config_.max_response_bytes, exchange->take_charge());
   call->request_body = exchange->take_body();
   const auto make_body = [exchange, call, work = std::move(work)] {
     if (exchange->closed()) {
@@ -420,7 +441,6 @@ void Service::answer(http::Exchange& exchange, RequestRecord record, http::Respo
 void Service::prepare_answer(http::Exchange& exchange, RequestRecord record,
                              http::Response& response, std::shared_ptr<RequestBudget> budget) {
   record.status = response.status;
-  record.total_s = seconds_since(record.arrived);
   response.headers.emplace_back("X-Request-Id", record.request_id);
   if (record.method == "POST" && !record.owner.empty())
     key_limits_.add_headers(record.owner, response.headers);
@@ -428,8 +448,8 @@ void Service::prepare_answer(http::Exchange& exchange, RequestRecord record,
   exchange.on_end(
       [this, record = std::move(record), budget = std::move(budget)](bool delivered) mutable {
         if (!delivered) mark_undelivered(record);
+        record.total_s = seconds_since(record.arrived);
         count(record);
-        if (budget != nullptr && budget->ends_much()) workers_.run(release_free_memory);
       });
 }
 
@@ -462,34 +482,6 @@ void Service::fetch_ready() {
 
 void Service::engine_failed(const std::string& message) {
   if (!std::exchange(engine_failed_, true)) environment_.engine_failed(message);
-}
-
-EngineStats Service::engine_stats() {
-  EngineStats stats = environment_.engine.stats();
-  admission_.add_to(stats.lora);
-  return stats;
-}
-
-ServerStats Service::server_stats() const {
-  const http::Stats http = environment_.http_stats();
-  ServerStats stats;
-  stats.admission_queue_length = admission_.num_queued();
-  stats.active_requests = static_cast<int64_t>(generations_.size());
-  stats.open_connections = http.open_connections;
-  stats.accepted_connections = http.accepted_connections;
-  stats.rejected_connections = http.rejected_connections;
-  stats.malformed_requests = http.malformed_requests;
-  stats.timed_out_connections = http.timed_out_connections;
-  stats.dropped_slow_readers = http.dropped_slow_readers;
-  stats.dropped_log_lines = environment_.log.dropped_lines();
-  if (const TraceExporter* traces = environment_.traces) {
-    stats.sent_trace_spans = traces->sent_spans();
-    stats.lost_trace_spans = traces->lost_spans();
-  }
-  stats.request_memory_bytes = memory_->used();
-  stats.request_memory_limit_bytes = memory_->limit();
-  stats.refused_memory_charges = memory_->num_refused();
-  return stats;
 }
 
 void Service::begin_shutdown() {

@@ -5,6 +5,7 @@
 //   http::Server server(http_config, [&](auto exchange) { service.handle(exchange); });
 //
 // Thread safety: handle() and the other methods on the one I/O thread (through `post`).
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -62,6 +63,8 @@ class Service {
 
   void handle(std::shared_ptr<http::Exchange> exchange);
 
+  // The account of all requests; from any thread.
+  std::shared_ptr<MemoryAccount> memory() const { return memory_; }
   // Whether a request with this head needs its body. If not, handle() refuses it without.
   bool wants_body(const http::Request& head);
   // For requests from now on. There must be keys if there were any at the start, and none if not.
@@ -129,6 +132,8 @@ class Service {
   void refuse(http::Exchange& exchange, RequestRecord record, const ApiError& error);
   // Counts a request that was answered, and logs it.
   void count(const RequestRecord& record);
+  // Gives the allocator's free memory back to the system. From any thread.
+  void free_memory_soon();
   void fetch_ready();
   // The engine has failed: health checks fail from now on.
   void engine_failed(const std::string& message);
@@ -151,6 +156,7 @@ class Service {
   Admission admission_;
   ServiceContext context_;  // refers to the others
   Generations generations_;
+  std::atomic<bool> will_free_memory_ = false;
   bool shutting_down_ = false;
   bool engine_failed_ = false;
   TimerQueue timers_;

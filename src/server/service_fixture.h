@@ -66,6 +66,7 @@ class FakeExchange : public http::Exchange {
 
   const http::Request& request() const override { return request_; }
   std::string take_body() override { return std::move(request_.body); }
+  std::unique_ptr<MemoryCharge> take_charge() override { return std::move(charge); }
   void respond(http::Response given) override {
     EXPECT_FALSE(response) << "answered twice";
     response = std::move(given);
@@ -104,6 +105,7 @@ class FakeExchange : public http::Exchange {
     tell_end();
   }
 
+  std::unique_ptr<MemoryCharge> charge;
   std::optional<http::Response> response;
   std::string written;
   std::atomic<bool> complete = false;  // set on a worker for an answer in pieces

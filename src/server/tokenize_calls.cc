@@ -19,7 +19,7 @@ constexpr int64_t kTextBytesPerToken = 12;
 std::unique_ptr<BodySource> make_tokenize_body(std::string request_body,
                                                const ServiceContext& context,
                                                RequestBudget& budget) {
-  budget.charge(parsed_body_bytes(request_body), "its body");
+  budget.charge_body(request_body);
   TokenizeRequest request =
       parse_tokenize_request(parse_object_body(request_body), context.model, context.api);
   std::string().swap(request_body);
@@ -40,7 +40,7 @@ std::unique_ptr<BodySource> make_tokenize_body(std::string request_body,
 
 std::string make_detokenize_body(std::string request_body, const ServiceContext& context,
                                  RequestBudget& budget) {
-  budget.charge(parsed_body_bytes(request_body), "its body");
+  budget.charge_body(request_body);
   const DetokenizeRequest request =
       parse_detokenize_request(parse_object_body(request_body), context.model, context.api);
   std::string().swap(request_body);

@@ -63,6 +63,8 @@ class OwnMachine(CliTest):
                 self.assertIn("Content-Type: application/json", answer)
             self.assertEqual(server.get("/", headers={"Host": "evil.example"})[0], 403)
             self.assertEqual(server.get("/health", headers={"Host": "evil.example"})[0], 403)
+            for target, expected in (("http://evil.example/health", 403), ("http://localhost/health", 200)):
+                self.assertEqual(server.get(target, headers={"Host": "localhost"})[0], expected, target)
             self.assertEqual(server.get("/")[0], 200)
 
     def test_names_and_origins_that_are_allowed(self):
@@ -90,6 +92,8 @@ class Bodies(CliTest):
             answer = raw(server, post("/v1/completions", "Host: x\r\n" + JSON, length=30_000_000))
             self.assertTrue(answer.startswith(b"HTTP/1.1 401 "), answer)
             answer = raw(server, post("/v1/completions", "Host: x\r\nExpect: 100-continue\r\n", length=30_000_000))
+            self.assertTrue(answer.startswith(b"HTTP/1.1 401 "), answer)
+            answer = raw(server, post("/v1/completions", "Host: x\r\n" + JSON, length=10**12))
             self.assertTrue(answer.startswith(b"HTTP/1.1 401 "), answer)
             answer = raw(server, post("/nothing", "Host: x\r\nAuthorization: Bearer k\r\n", length=30_000_000))
             self.assertTrue(answer.startswith(b"HTTP/1.1 404 "), answer)

@@ -14,6 +14,7 @@ import os
 import pathlib
 import random
 import sys
+import time
 import unittest
 
 sys.path.append(str(pathlib.Path(__file__).parents[1]))
@@ -44,6 +45,7 @@ ARGUMENTS = ("--no-access-log", "--max-model-len", 256, "--num-gpu-blocks-overri
              "--max-body-bytes", MAX_BODY_BYTES, "--max-finished-requests", 32)
 LIMITS = ("--max-server-memory", 8 << 20, "--max-response-bytes", 64 << 10)  # some of the cases alone take more
 MAX_GROWTH = 1.1  # of memory, from after the warm-up to after the last client
+GIVES_BACK_S = 1  # several times what the server waits before it gives free memory back to the system
 WORDS_OF_A_TEXT = 5000  # a few of these texts reach all pages of a cache of words
 
 
@@ -65,6 +67,7 @@ class Target:
         for _ in range(2 * KV_BLOCKS * 16 // 200):
             prompt = [draws.randrange(8000) for _ in range(200)]
             self.server.post("/v1/completions", {"prompt": prompt, "max_tokens": 2})
+        self.fill_a_step()
         for seed in range(8):
             self.server.post("/v1/completions", {"prompt": "a", "max_tokens": 100, "temperature": 2, "seed": seed,
                                                  "response_format": {"type": "json_object"}})
@@ -73,6 +76,15 @@ class Target:
             # Each of those that encode at once has a cache of its own.
             bodies = [{"prompt": text} for text in texts for _ in range(MOST_AT_ONCE)]
             list(pool.map(lambda body: self.server.post("/tokenize", body), bodies))
+
+    def fill_a_step(self):
+        """As many sequences at once as the crowds can make, with all that a step computes for them: its buffers grow
+        with the largest step, and stay.
+        """
+        body = {"prompt": [[5 + i] * 30 for i in range(4)], "n": 4, "max_tokens": 24, "ignore_eos": True,
+                "temperature": 1, "top_k": 50, "logprobs": 20, "prompt_logprobs": 20, "repetition_penalty": 2}
+        with concurrent.futures.ThreadPoolExecutor(MOST_AT_ONCE) as pool:
+            list(pool.map(lambda _: self.server.post("/v1/completions", body), range(2 * MOST_AT_ONCE)))
 
     def face(self, crowd):
         """Raises what went wrong with a client of the crowd or with the server."""
@@ -88,6 +100,7 @@ class Target:
         """The memory in use when all is over, in KiB; raises what went wrong with a stream."""
         self.healthy.end()
         self.server.wait_until_idle()
+        time.sleep(GIVES_BACK_S)
         memory = self.server.memory_kib()
         code = self.server.stop()
         if code != 0:

@@ -1,11 +1,13 @@
 """Memory that requests take of `quire serve`: budgets, refusals, and what comes back to the system."""
 
 import concurrent.futures
+import contextlib
 import http.client
 import json
 import os
 import resource
 import socket
+import time
 import unittest
 
 from server_support import Server, serving
@@ -58,6 +60,20 @@ class BudgetTest(CliTest):
             self.assertEqual(server.chat("define apple", max_tokens=4)[0], 200)
         self.assertEqual(server.stop(), 0)
 
+    @unittest.skipIf(SANITIZED, "sanitizers reserve address space")
+    def test_the_caches_default_size_fits_a_limit_of_address_space(self):
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (1600 * MIB, before[1]))
+        try:
+            server = Server()
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
+        self.addCleanup(server.kill)
+        self.assertEqual(server.chat("define apple", max_tokens=4)[0], 200)
+        prompts = {"prompt": [[5 + i] * 2000 for i in range(8)], "max_tokens": 1}
+        self.assertIn(server.post("/v1/completions", prompts)[0], (200, 429, 503))
+        self.assertEqual(server.stop(), 0)
+
     @unittest.skipIf(SANITIZED, "sanitizers have allocators of their own")
     def test_where_the_process_gets_no_more_memory_requests_end_and_nothing_else(self):
         with serving() as server:
@@ -90,6 +106,56 @@ class BudgetTest(CliTest):
             return set(pool.map(one, range(16)))
 
 
+class BodiesTest(CliTest):
+    """Bodies that do not become an answer."""
+
+    @staticmethod
+    def begin_body(server, sent):
+        client = socket.create_connection((server.host, server.port))
+        client.sendall(f"POST /tokenize HTTP/1.1\r\nHost: {server.host}:{server.port}\r\n"
+                       f"Content-Type: application/json\r\nContent-Length: {31 * MIB}\r\n\r\n".encode())
+        try:
+            client.sendall(b"a" * sent)
+        except OSError:
+            pass  # refused before the end
+        return client
+
+    def test_bodies_still_being_sent_are_charged(self):
+        with serving("--max-server-memory", 128 * MIB, "--kv-cache-memory-bytes", 16 * MIB) as server:
+            before = server.memory_kib()
+            clients = [self.begin_body(server, 30 * MIB) for _ in range(12)]
+            server.wait_for(lambda: server.metrics()["quire:request_memory_bytes"] == 4 * 30 * MIB,
+                            "4 bodies charged")
+            for client in clients[4:]:
+                client.settimeout(60)
+                answer = client.recv(4096)
+                self.assertTrue(answer.startswith(b"HTTP/1.1 429 "), answer)
+                self.assertIn(b"Retry-After: 1", answer)
+            if not SANITIZED:
+                server.wait_for(lambda: server.memory_kib() < before + (128 + 16) * 1024, "memory of 4 bodies alone")
+            self.assertEqual(server.post("/tokenize", {"prompt": "define apple"})[0], 200)
+            for client in clients:
+                client.close()
+            server.wait_for(lambda: server.metrics()["quire:request_memory_bytes"] == 0, "no body charged")
+            if not SANITIZED:
+                server.wait_for(lambda: server.memory_kib() < before + 16 * 1024, "memory as before")
+
+    @unittest.skipIf(SANITIZED, "sanitizers keep what is freed")
+    def test_memory_of_what_is_refused_goes_back_to_the_system(self):
+        many_keys = b"{" + b",".join(b'"k%d":0' % i for i in range(2_000_000)) + b',"prompt":"a"}'
+        with serving("--kv-cache-memory-bytes", 16 * MIB) as server:
+            self.assertEqual(server.post("/v1/completions", {"prompt": [[5] * 2000] * 4, "max_tokens": 1})[0], 200)
+            before = server.memory_kib()
+            most = before + 16 * 1024  # less than MemoryAccount::kMuchBytes may wait for others
+            for path in ("/tokenize", "/v1/completions", "/v1/chat/completions"):
+                for _ in range(4):
+                    self.assertEqual(server.post(path, many_keys)[0], 400)
+                server.wait_for(lambda: server.memory_kib() < most, f"less than {most} KiB after {path}")
+            for _ in range(10):
+                self.begin_body(server, 20 * MIB).close()
+            server.wait_for(lambda: server.memory_kib() < most, f"less than {most} KiB after bodies broken off")
+
+
 class LargeAnswerTest(CliTest):
     @unittest.skipIf(SANITIZED, "sanitizers keep what is freed")
     def test_memory_goes_back_to_the_system(self):
@@ -104,6 +170,23 @@ class LargeAnswerTest(CliTest):
             self.assertEqual(len(answer["token_strs"]), answer["count"])
             self.assertEqual("".join(answer["token_strs"]), "a" * (8 * MIB))
             server.wait_for(lambda: server.memory_kib() < 1.1 * before, f"less than 1.1 x {before} KiB")
+
+    def test_the_logs_time_goes_to_the_end_of_the_answer(self):
+        waits_s = 0.4  # for more than the sockets hold
+        requests = {"/tokenize": {"prompt": "a " * (2 * MIB), "return_token_strs": True},
+                    "/v1/completions": {"prompt": [[5] * 1000] * 16, "max_tokens": 1, "prompt_logprobs": 20}}
+        with serving("--log-format", "json") as server:
+            for path, body in requests.items():
+                connection = server.connect(timeout=600)
+                with contextlib.closing(connection):
+                    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+                    response = connection.getresponse()
+                    time.sleep(waits_s)
+                    self.assertGreater(len(response.read()), 16 * MIB)
+                server.wait_for(lambda: any(f'"{path}"' in line for line in server.lines), f"a line of {path}")
+                line = json.loads(next(line for line in server.lines if f'"{path}"' in line))
+                self.assertEqual(line["status"], 200)
+                self.assertGreater(line["total_ms"], 1000 * waits_s)
 
     def test_answers_that_nobody_reads_are_counted_as_disconnects(self):
         with serving() as server:

@@ -205,6 +205,34 @@ class NoName(Scripted):
         self.assertEqual((content, calls), ("", [(name, arguments)]))
 
 
+    def test_a_stop_string_that_cuts_the_call_is_an_error(self):
+        fields = {"tools": TOOLS, "tool_choice": self.CHOICE, "parallel_tool_calls": False}
+        for stop in ("name", '"', "{", "<tool_call>", "arguments"):
+            with self.assertRaises(openai.BadRequestError) as caught:
+                self.ask(stop=[stop], **fields)
+            self.assertEqual((caught.exception.param, caught.exception.code), ("stop", "invalid_value"))
+            with self.assertRaises(openai.APIError) as caught:
+                self.streamed(stop=[stop], **fields)
+            self.assertIn("cut the call that tool_choice forces", caught.exception.message)
+        choice = self.choice(stop=["</tool_call>"], **fields)
+        self.assertEqual((len(self.calls(choice)), choice.finish_reason), (1, "tool_calls"))
+
+    def test_a_timeout_never_gives_half_a_call(self):
+        fields = {"tools": TOOLS, "tool_choice": self.CHOICE, "parallel_tool_calls": False}
+        whole = self.calls(self.choice(**fields))
+        client = self.client().with_options(max_retries=0)
+        model = client.models.list().data[0].id
+        for timeout in (0.001, 0.005, 0.02, 0.05, 0.1, 0.3):
+            try:
+                answer = client.chat.completions.create(
+                    model=model, messages=user("What is the weather?"), temperature=0, max_completion_tokens=150,
+                    extra_body={"timeout": timeout}, **fields)
+                self.assertEqual([call[0] for call in self.calls(answer.choices[0])], [call[0] for call in whole])
+                json.loads(self.calls(answer.choices[0])[0][1])
+            except openai.APIStatusError as error:
+                self.assertIn(error.status_code, (408, 429))
+
+
 class NoArguments(NoName):
     SCRIPT = ("{}", "}\n</tool_call>")
     CHOICE = NAMED

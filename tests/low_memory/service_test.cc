@@ -3,6 +3,7 @@
 // the next request finds everything as it was.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -33,12 +34,27 @@ class InstantEngine : public EnginePort {
     return source;
   }
   EngineStats stats() const override { return {}; }
+  // Another thread compiles it.
+  std::optional<std::shared_ptr<const void>> find_compiled(const StructuredOutput&) override {
+    return std::nullopt;
+  }
+  void load_lora(const std::string&, const std::string&, bool, const LoraPathCheck&) override {
+    has_adapter_ = true;
+  }
+  void unload_lora(const std::string&) override { has_adapter_ = false; }
+  std::optional<LoraAdapterInfo> find_lora_info(const std::string& name) const override {
+    if (!has_adapter_) return std::nullopt;
+    LoraAdapterInfo info;
+    info.name = name;
+    info.path = "/";
+    return info;
+  }
 
  private:
   class Source : public OutputSource {
    public:
     Source(std::vector<int32_t> prompt, const SamplingParams& params)
-        : prompt_(std::move(prompt)), params_(params) {}
+        : prompt_(std::move(prompt)), params_(params), is_call_(forces_call(params)) {}
 
     std::optional<RequestOutput> try_next() override {
       if (ended_) return std::nullopt;
@@ -48,14 +64,18 @@ class InstantEngine : public EnginePort {
         output.prompt_logprobs.front().clear();
       }
       output.prompt_token_ids = std::exchange(prompt_, {});
-      const bool last = cancelled_ || ++num_given_ >= params_.max_tokens.value_or(16);
+      // A call comes in two pieces.
+      const int64_t num_pieces = is_call_ ? 2 : params_.max_tokens.value_or(16);
+      const bool last = cancelled_ || ++num_given_ >= num_pieces;
       for (int i = 0; i < static_cast<int>(params_.n); ++i) {
         CompletionOutput& completion = output.outputs.emplace_back();
         completion.index = i;
-        completion.text = "ab";
+        completion.text = is_call_ ? (last ? kCallEnd : kCallBegin) : "ab";
         completion.token_ids = {2};
         if (params_.logprobs) completion.logprobs = {position()};
-        if (last) completion.finish_reason = FinishReason::kLength;
+        if (last) {
+          completion.finish_reason = is_call_ ? FinishReason::kStop : FinishReason::kLength;
+        }
       }
       output.finished = ended_ = last;
       return output;
@@ -64,16 +84,27 @@ class InstantEngine : public EnginePort {
     void cancel() override { cancelled_ = true; }
 
    private:
+    static constexpr const char* kCallBegin =
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\"";
+    static constexpr const char* kCallEnd = ": 1}}\n</tool_call>";
+
+    static bool forces_call(const SamplingParams& params) {
+      const auto& output = params.structured_output;
+      return output && output->kind != StructuredOutput::Kind::kJsonObject;
+    }
     static PositionLogprobs position() {
       return {{.token_id = 2, .logprob = -0.5F, .rank = 1, .decoded_token = "ab"}};
     }
 
     std::vector<int32_t> prompt_;
     const SamplingParams params_;
+    const bool is_call_;
     int64_t num_given_ = 0;
     bool cancelled_ = false;
     bool ended_ = false;
   };
+
+  std::atomic<bool> has_adapter_ = false;
 };
 
 std::string get(const std::string& path) {
@@ -84,6 +115,16 @@ std::string post(const std::string& path, const std::string& body) {
          " HTTP/1.1\r\nHost: x\r\nX-Request-Id: r\r\nContent-Type: application/json\r\n"
          "Content-Length: " +
          std::to_string(body.size()) + "\r\n\r\n" + body;
+}
+
+// A chat whose answer has to be a call.
+std::string forced_call(const std::string& fields) {
+  return post("/v1/chat/completions",
+              R"({"messages": [{"role": "user", "content": "ab"}], "max_tokens": 30,
+                  "tools": [{"type": "function", "function": {"name": "f", "parameters": {
+                      "type": "object", "properties": {"a": {"type": "integer"}}}}}],
+                  "tool_choice": )" +
+                  fields + "}");
 }
 
 struct Case {
@@ -106,17 +147,22 @@ class LowMemoryService : public testing::TestWithParam<Case> {
     config.admission = {.max_num_queued_requests = 8, .max_num_seqs = 8};
     config.max_queue_time_s = 300;
     config.metrics.max_model_len = test_model().max_model_len;
-    config.num_workers = 1;
+    config.num_workers = config.num_compilers = 1;
+    config.formats.tools = ToolFormat::kHermes;
     config.resumable.resume_within = resume_within(GetParam());
     http::Config http = http::test_config();
     http.wants_body = [this](const http::Request& head) { return service_->wants_body(head); };
+    http.body_account = [this] { return service_->memory(); };
+    ModelInfo model = test_model();
+    model.adapters = std::make_shared<AdapterList>();
+    model.loads_adapters = true;
     server_ = std::make_unique<http::Server>(
         std::move(http), [this](auto exchange) { service_->handle(std::move(exchange)); });
     // server_ is null while the server is destroyed, and its thread still runs.
     http::Server* const server = server_.get();
     gate_.open(server);
     service_ = std::make_unique<Service>(
-        std::move(config), test_model(),
+        std::move(config), std::move(model),
         ServiceEnvironment{
             .engine = engine_,
             .log = log_,
@@ -167,7 +213,7 @@ class LowMemoryService : public testing::TestWithParam<Case> {
   }
   // Without what differs from one time to the next.
   static std::string comparable(const std::string& body) {
-    static const std::regex kChanging(R"("created":\d+)");
+    static const std::regex kChanging(R"("created":\d+|"call_[0-9a-f]+")");
     return std::regex_replace(body, kChanging, "");
   }
 
@@ -246,6 +292,23 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"tokenize_chat",
              post("/tokenize", R"({"messages": [{"role": "user", "content": "ab"}]})")},
         Case{"detokenize", post("/detokenize", R"({"tokens": [2, 0, 1]})")},
+        Case{"large_body",
+             post("/tokenize", R"({"prompt": ")" + std::string(20'000, 'a') + R"("})")},
+        Case{"response_format",
+             post("/v1/chat/completions",
+                  R"({"messages": [{"role": "user", "content": "ab"}], "max_tokens": 2,
+                      "response_format": {"type": "json_object"}})")},
+        Case{"forced_call", forced_call(R"("required")")},
+        Case{"forced_call_stream",
+             forced_call(R"({"type": "function", "function": {"name": "f"}}, "stream": true)")},
+        Case{"load_adapter", post("/v1/load_lora_adapter",
+                                  R"({"lora_name": "x", "lora_path": "/", "load_inplace": true})")},
+        Case{"unload_adapter", post("/v1/unload_lora_adapter", R"({"lora_name": "x"})"),
+             /*repeats=*/true,
+             post("/v1/load_lora_adapter",
+                  R"({"lora_name": "x", "lora_path": "/", "load_inplace": true})")},
+        Case{"explain_one_that_was", get("/v1/requests/r"), /*repeats=*/false,
+             post("/v1/completions", R"({"prompt": [0, 1], "max_tokens": 2})")},
         Case{"models", get("/v1/models")}, Case{"model", get("/v1/models/lexicon")},
         Case{"explain", get("/v1/requests/none")}, Case{"health", get("/health")},
         Case{"ready", get("/ready")}, Case{"version", get("/version")},

@@ -89,7 +89,9 @@ ChatFormatter::ChatFormatter(const GenerationRequest& request, FormatContext con
                        .text_close = R"("})"}),
       choices_(request.num_choices()),
       echo_(echoed_message(request)),
-      include_reasoning_(request.include_reasoning) {
+      include_reasoning_(request.include_reasoning),
+      is_forced_(request.tool_choice == ToolChoice::kRequired ||
+                 request.tool_choice == ToolChoice::kNamed) {
   check(context_.make_parser != nullptr, "a chat's answer needs a parser for each choice");
   for (Choice& choice : choices_) choice.parser = context_.make_parser();
 }
@@ -125,6 +127,7 @@ std::string ChatFormatter::push(size_t prompt_index, RequestOutput delta) {
     Choice& choice = choices_[index];
     News news;
     news.parsed = parse(choice, output);
+    if (is_forced_ && output.finish_reason) check_end(choice, output);
     if (options_.logprobs) news.logprobs = std::move(output.logprobs);
     if (options_.token_ids) news.token_ids = std::move(output.token_ids);
     if (output.finish_reason) {
@@ -142,6 +145,7 @@ std::string ChatFormatter::push(size_t prompt_index, RequestOutput delta) {
 ParsedDelta ChatFormatter::parse(Choice& choice, const CompletionOutput& output) {
   ParsedDelta parsed = choice.parser->push(output.text);
   if (output.finish_reason) append(parsed, choice.parser->finish());
+  if (is_forced_) choice.forced.add(parsed);
   // Tokens count to the part that their text belongs to; tokens that came together are divided by
   // its length.
   choice.unread_tokens += static_cast<int64_t>(output.token_ids.size());
@@ -157,6 +161,11 @@ ParsedDelta ChatFormatter::parse(Choice& choice, const CompletionOutput& output)
   }
   if (!include_reasoning_) parsed.reasoning.clear();
   return parsed;
+}
+
+void ChatFormatter::check_end(const Choice& choice, const CompletionOutput& output) const {
+  if (choice.parser->done()) return;  // what followed the only call was dropped
+  if (const auto error = cut_call_error(choice.forced, output)) throw ApiError(*error);
 }
 
 std::string ChatFormatter::finish_reason_of(const Choice& choice, FinishReason reason) const {

@@ -9,6 +9,7 @@
 
 #include "parsers/output_parser.h"
 #include "server/answer/answer_formatter.h"
+#include "server/answer/forced_calls.h"
 
 namespace quire::server {
 
@@ -30,10 +31,13 @@ class ChatFormatter : public AnswerFormatter {
   struct Choice {
     std::unique_ptr<OutputParser> parser{};
     int64_t unread_tokens = 0;  // whose text the parser still holds back
+    ForcedCalls forced{};       // where calls are forced
     News whole{};               // where it is not streamed
   };
 
   ParsedDelta parse(Choice& choice, const CompletionOutput& output);
+  // Throws ApiError where the end cut a call that was forced.
+  void check_end(const Choice& choice, const CompletionOutput& output) const;
   std::string finish_reason_of(const Choice& choice, FinishReason reason) const;
   bool is_plain(const News& news) const;
   void write_events(std::string& out, size_t index, const News& news);
@@ -50,6 +54,7 @@ class ChatFormatter : public AnswerFormatter {
   std::vector<Choice> choices_;
   std::string echo_;  // opens the content
   bool include_reasoning_;
+  bool is_forced_;  // the answer is calls, whatever the model would say
   std::optional<std::vector<int32_t>> prompt_token_ids_;  // to go with the next event
   std::optional<std::vector<PositionLogprobs>> whole_prompt_logprobs_;
 };

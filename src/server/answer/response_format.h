@@ -47,7 +47,8 @@ class ResponseFormatter : public BodySource {
   // Before the first output. Streamed chats: the event with the role, for each choice.
   virtual std::string begin() = 0;
   // `delta` (OutputKind::kDelta) belongs to the prompt of that index. An output that ended because
-  // its deadline passed has finish_reason kLength and stop_reason "timeout".
+  // its deadline passed has finish_reason kLength and stop_reason "timeout". Throws ApiError where
+  // that or another end but the model's own cut a call that the request forces.
   virtual std::string push(size_t prompt_index, RequestOutput delta) = 0;
   // After the last output of the last prompt. Streams: the usage if asked for, and [DONE]. Else the
   // body's first piece, which is the whole body unless more_follows().

@@ -1,16 +1,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
-#include <utility>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
+#include "base/json_writer.h"
 #include "server/observe/access_log_text.h"
 #include "server/observe/request_log.h"
 
 namespace quire::server {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string plural(int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
@@ -168,70 +170,84 @@ std::string_view name_of(RequestStage stage) {
   return "finished";
 }
 
-Json time_or_null(const std::optional<std::chrono::system_clock::time_point>& time) {
-  return time ? Json(format_time(*time)) : Json();
+using Time = std::chrono::system_clock::time_point;
+
+void write_time(JsonWriter& json, std::string_view name, const std::optional<Time>& time) {
+  if (time) {
+    json.member(name, format_time(*time));
+  } else {
+    json.null_member(name);
+  }
 }
 
-// 0: there is no answer yet.
-Json status_or_null(int status) {
-  return status == 0 ? Json() : Json(status);
-}
-
-Json text_or_null(const std::string& text) {
-  return text.empty() ? Json() : Json(text);
+void write_text(JsonWriter& json, std::string_view name, const std::string& text) {
+  if (text.empty()) {
+    json.null_member(name);
+  } else {
+    json.member(name, text);
+  }
 }
 
 template <typename T>
-Json value_or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json();
+void write_value(JsonWriter& json, std::string_view name, const std::optional<T>& value) {
+  if (value) {
+    json.member(name, *value);
+  } else {
+    json.null_member(name);
+  }
+}
+
+void write_parameters(JsonWriter& json, const RequestRecord& record) {
+  json.key("parameters").begin_object().member("n", record.n);
+  write_value(json, "max_tokens", record.max_tokens);
+  write_value(json, "temperature", record.temperature);
+  write_value(json, "top_p", record.top_p);
+  write_value(json, "timeout", record.timeout_s);
+  json.end_object();
+}
+
+void write_figures(JsonWriter& json, const RequestRecord& record) {
+  json.key("usage").begin_object();
+  json.member("prompt_tokens", record.prompt_tokens);
+  json.member("cached_tokens", record.cached_tokens);
+  json.member("completion_tokens", record.output_tokens).end_object();
+  json.key("engine").begin_object();
+  json.member("steps", record.steps).member("preemptions", record.preemptions);
+  json.member("draft_tokens", record.draft_tokens);
+  json.member("accepted_draft_tokens", record.accepted_draft_tokens).end_object();
+  json.key("seconds").begin_object();
+  json.member("queue", record.queue_s).member("prefill", record.prefill_s);
+  json.member("decode", record.decode_s).member("time_to_first_token", record.ttft_s);
+  json.member("total", record.total_s).end_object();
+  json.key("at_arrival").begin_object();
+  json.member("running", record.running_at_arrival);
+  json.member("waiting", record.waiting_at_arrival).end_object();
 }
 
 }  // namespace
 
 std::string explain_request_json(const RequestRecord& record) {
-  const Json answer = {
-      {"id", record.request_id},
-      {"object", "request"},
-      {"state", name_of(record.stage)},
-      {"created_at", format_time(record.arrived)},
-      {"first_token_at", time_or_null(first_token_time(record))},
-      {"last_token_at", time_or_null(last_token_time(record))},
-      {"method", record.method},
-      {"path", record.path},
-      {"model", text_or_null(record.model)},
-      {"client", record.client},
-      {"status", status_or_null(record.status)},
-      {"stream", record.stream},
-      {"finish_reason", text_or_null(record.finish_reason)},
-      {"reject_reason", text_or_null(record.reject_reason)},
-      {"client_disconnected", record.client_disconnected},
-      {"error", text_or_null(record.error)},
-      {"parameters",
-       {{"n", record.n},
-        {"max_tokens", value_or_null(record.max_tokens)},
-        {"temperature", value_or_null(record.temperature)},
-        {"top_p", value_or_null(record.top_p)},
-        {"timeout", value_or_null(record.timeout_s)}}},
-      {"usage",
-       {{"prompt_tokens", record.prompt_tokens},
-        {"cached_tokens", record.cached_tokens},
-        {"completion_tokens", record.output_tokens}}},
-      {"engine",
-       {{"steps", record.steps},
-        {"preemptions", record.preemptions},
-        {"draft_tokens", record.draft_tokens},
-        {"accepted_draft_tokens", record.accepted_draft_tokens}}},
-      {"seconds",
-       {{"queue", record.queue_s},
-        {"prefill", record.prefill_s},
-        {"decode", record.decode_s},
-        {"time_to_first_token", record.ttft_s},
-        {"total", record.total_s}}},
-      {"at_arrival",
-       {{"running", record.running_at_arrival}, {"waiting", record.waiting_at_arrival}}},
-      {"explanation", explain(record)},
-  };
-  return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().member("id", record.request_id).member("object", "request");
+  json.member("state", name_of(record.stage)).member("created_at", format_time(record.arrived));
+  write_time(json, "first_token_at", first_token_time(record));
+  write_time(json, "last_token_at", last_token_time(record));
+  json.member("method", record.method).member("path", record.path);
+  write_text(json, "model", record.model);
+  json.member("client", record.client);
+  // 0: there is no answer yet.
+  write_value(json, "status",
+              record.status == 0 ? std::nullopt : std::optional<int>(record.status));
+  json.member("stream", record.stream);
+  write_text(json, "finish_reason", record.finish_reason);
+  write_text(json, "reject_reason", record.reject_reason);
+  json.member("client_disconnected", record.client_disconnected);
+  write_text(json, "error", record.error);
+  write_parameters(json, record);
+  write_figures(json, record);
+  json.key("explanation").values(explain(record)).end_object();
+  return out;
 }
 
 }  // namespace quire::server
