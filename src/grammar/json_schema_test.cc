@@ -66,6 +66,39 @@ TEST(JsonSchema, AnyJson) {
          "{\"a\":1,\"\\u0061\":2}"}}});
 }
 
+// A domain of that many characters, which are letters but for a dot behind each 60.
+std::string domain_of(size_t length) {
+  std::string domain;
+  for (size_t i = 1; i <= length; ++i) domain += i % 61 == 0 ? '.' : 'd';
+  return domain;
+}
+
+TEST(JsonSchema, LengthsOfMailAddresses) {
+  const auto quoted = [](const std::string& text) { return "\"" + text + "\""; };
+  const auto many = [](size_t count, const std::string& text) {
+    std::string out;
+    for (size_t i = 0; i < count; ++i) out += text;
+    return out;
+  };
+  expect({
+      {R"({"format": "email"})",
+       {quoted(many(64, "a") + "@b.c"), quoted("a@" + domain_of(252)),
+        quoted("a@" + many(63, "b") + ".c"), quoted(many(64, "a") + "@" + domain_of(189)),
+        R"("\"@@\"@b.c")", quoted("\\\"" + many(62, "@") + "\\\"@b.c"),
+        quoted("\\\"" + many(31, "\\\\@") + "\\\"@b.c")},
+       {quoted(many(65, "a") + "@b.c"), quoted("a@" + domain_of(253)),
+        quoted("a@" + many(64, "b") + ".c"), quoted(many(64, "a") + "@" + domain_of(190)),
+        quoted("\\\"" + many(63, "@") + "\\\"@b.c"),
+        quoted("\\\"" + many(31, "\\\\@") + "a\\\"@b.c"), R"("@b.c")"}},
+      {R"({"format": "idn-email"})",
+       {quoted(many(32, "\u00fc") + "@b.c"), quoted("a@" + many(63, "\u00fc") + ".c")},
+       {quoted(many(32, "\u00fc") + "a@b.c"), quoted("a@" + many(64, "\u00fc") + ".c")}},
+      {R"({"type": "string", "not": {"format": "email"}})",
+       {quoted(many(65, "a") + "@b.c"), quoted("a@" + domain_of(253))},
+       {quoted(many(64, "a") + "@b.c")}},
+  });
+}
+
 TEST(JsonSchema, NumbersByTheirValue) {
   expect({
       {R"({"type": "integer"})", {"1", "1.0", "10e-1", "-0", "1e300"}, {"1.5", "1e-1", "\"1\""}},
