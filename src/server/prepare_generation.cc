@@ -171,15 +171,15 @@ PreparedGeneration prepare_generation(RequestKind kind, std::string body,
   PreparedGeneration prepared;
   GenerationRequest& request = prepared.request;
   budget.charge(parsed_body_bytes(body), "its body");
-  Json json = parse_object_body(body);
-  std::string().swap(body);
   if (kind == RequestKind::kChat) {
-    request = parse_chat_request(std::move(json), context.model, context.api);
+    request = parse_chat_request(body, context.model, context.api);
+    std::string().swap(body);
     const RenderedChat prompt = chat_prompt(prepared, context);
     prepared.prompts.push_back(encode(context, prompt.text, prompt.from_messages,
                                       request.add_special_tokens, "messages", budget));
   } else {
-    request = parse_completion_request(std::move(json), context.model, context.api);
+    request = parse_completion_request(body, context.model, context.api);
+    std::string().swap(body);
     for (size_t i = 0; i < request.prompts.size(); ++i) {
       if (auto* text = std::get_if<std::string>(&request.prompts[i])) {
         prepared.prompts.push_back(

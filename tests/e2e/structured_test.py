@@ -94,6 +94,13 @@ class Asks(CliTest):
 
 
 class Answers(Asks):
+    def test_numbers_keep_their_digits(self):
+        number = 2 ** 64 + 1  # which no double is
+        for fields in [{"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"const": number}}}},
+                       {"structured_outputs": {"json": {"const": number}}}, {"guided_json": {"const": number}}]:
+            choice, = self.chat(**fields)
+            self.assertEqual(json.loads(choice["message"]["content"]), number, fields)
+
     def test_every_field(self):
         for name, (fields, is_right) in CONSTRAINTS.items():
             for temperature in [0, 1.5]:
@@ -238,6 +245,13 @@ class Tools(Asks):
             choice, = self.chat(tools=TOOLS, tool_choice={"type": "function", "function": {"name": name}})
             self.assertEqual(len(self.check_calls(choice, [name])), 1)
             self.assertEqual(choice["finish_reason"], "length" if choice.get("steered_to_end") else "tool_calls")
+
+    def test_numbers_keep_their_digits(self):
+        number = 2 ** 64 + 1  # which no double is
+        pinned = {"properties": {"n": {"const": number}}, "required": ["n"], "additionalProperties": False}
+        choice, = self.chat(tools=[tool("count", pinned)], tool_choice="required", parallel_tool_calls=False)
+        call, = choice["message"]["tool_calls"]
+        self.assertEqual(json.loads(call["function"]["arguments"]), {"n": number})
 
     def test_one_at_a_time(self):
         for seed in range(3):
