@@ -18,15 +18,27 @@ using Kind = StructuredOutput::Kind;
 constexpr std::string_view kResponseFormat = "response_format";
 constexpr std::string_view kStructuredOutputs = "structured_outputs";
 
-// vLLM's fields of structured_outputs, and what stood for them before there was that.
-struct Member {
-  std::string_view name;
-  std::string_view older_name;  // empty: none
+// vLLM's fields of structured_outputs.
+constexpr std::array<std::string_view, 6> kMembers = {"json",    "regex",       "choice",
+                                                      "grammar", "json_object", "structural_tag"};
+// Fields beside messages that mean the same as one of them.
+struct Alias {
+  std::string_view field;
+  std::string_view member;
 };
-constexpr std::array kMembers = {
-    Member{"json", "guided_json"},     Member{"regex", "guided_regex"},
-    Member{"choice", "guided_choice"}, Member{"grammar", "guided_grammar"},
-    Member{"json_object", ""},         Member{"structural_tag", ""},
+constexpr std::array kAliases = {
+    // What vLLM had before.
+    Alias{"guided_json", "json"},
+    Alias{"guided_regex", "regex"},
+    Alias{"guided_choice", "choice"},
+    Alias{"guided_grammar", "grammar"},
+    Alias{"guided_json_object", "json_object"},
+    Alias{"guided_structural_tag", "structural_tag"},
+    // Those of llama.cpp and SGLang.
+    Alias{"json_schema", "json"},
+    Alias{"grammar", "grammar"},
+    Alias{"regex", "regex"},
+    Alias{"ebnf", "grammar"},
 };
 constexpr std::string_view kOneMember =
     "one of json, regex, choice, grammar, json_object and structural_tag";
@@ -199,8 +211,7 @@ bool forbids_white_space(const Json& outputs) {
 // Fields that change what an answer may be, and that are not acted on.
 void refuse_others(const Json& outputs) {
   for (const auto& [name, value] : outputs.items()) {
-    const bool known = std::ranges::any_of(
-        kMembers, [&name = name](const Member& each) { return each.name == name; });
+    const bool known = std::ranges::find(kMembers, name) != kMembers.end();
     // There is one engine, so that there is none to fall back to.
     if (known || name == "disable_fallback" || name == kNoWhiteSpace || value.is_null()) continue;
     if (value.is_boolean() && !value.get<bool>()) continue;
@@ -213,16 +224,23 @@ std::vector<ConstraintField> structured_outputs(const Json& value, const RawJson
   as_object(value, field);
   refuse_others(value);
   std::vector<ConstraintField> found;
-  for (const Member& each : kMembers) {
-    if (const Json* given = member(value, each.name)) {
-      found.push_back(member_constraint(each.name, *given, raw.find(each.name),
-                                        fmt::format("{}.{}", field, each.name)));
+  for (const std::string_view name : kMembers) {
+    if (const Json* given = member(value, name)) {
+      found.push_back(
+          member_constraint(name, *given, raw.find(name), fmt::format("{}.{}", field, name)));
     }
   }
   if (found.empty()) refuse(field, fmt::format("is empty, but must have {}", kOneMember));
   const bool no_white_space = forbids_white_space(value);
   for (ConstraintField& each : found) each.constraint.disable_any_whitespace = no_white_space;
   return found;
+}
+
+// What clients send who always send the field.
+bool asks_for_nothing(const Alias& alias, const Json& value) {
+  if (alias.member == "json_object") return value.is_boolean() && !value.get<bool>();
+  return alias.field == "grammar" && value.is_string() &&
+         value.get_ref<const std::string&>().empty();
 }
 
 }  // namespace
@@ -239,12 +257,11 @@ std::optional<ConstraintField> constraint_of(const Json& object, const RawJson& 
       found.push_back(std::move(each));
     }
   }
-  for (const Member& each : kMembers) {
-    if (each.older_name.empty()) continue;
-    if (const Json* value = member(object, each.older_name)) {
-      found.push_back(member_constraint(each.name, *value, raw.find(each.older_name),
-                                        std::string(each.older_name)));
-    }
+  for (const Alias& each : kAliases) {
+    const Json* value = member(object, each.field);
+    if (value == nullptr || asks_for_nothing(each, *value)) continue;
+    found.push_back(
+        member_constraint(each.member, *value, raw.find(each.field), std::string(each.field)));
   }
   if (found.empty()) return std::nullopt;
   if (found.size() > 1) {
@@ -257,9 +274,7 @@ std::optional<ConstraintField> constraint_of(const Json& object, const RawJson& 
 
 std::vector<std::string_view> constraint_field_names() {
   std::vector<std::string_view> names = {kResponseFormat, kStructuredOutputs};
-  for (const Member& each : kMembers) {
-    if (!each.older_name.empty()) names.push_back(each.older_name);
-  }
+  for (const Alias& each : kAliases) names.push_back(each.field);
   return names;
 }
 

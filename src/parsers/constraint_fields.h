@@ -1,6 +1,7 @@
 #pragma once
 // Constraints as clients write them: OpenAI's response_format, vLLM's structured_outputs and its
-// older guided_json, guided_regex, guided_choice and guided_grammar.
+// older guided_json, guided_regex and others, llama.cpp's json_schema and grammar, and SGLang's
+// json_schema, regex and ebnf.
 //
 // Thread safety: free functions and plain values.
 #include <nlohmann/json_fwd.hpp>

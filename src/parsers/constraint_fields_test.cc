@@ -65,6 +65,29 @@ TEST(ConstraintFields, StructuredOutputsByBothNames) {
             (StructuredOutput{.kind = Kind::kJsonObject}));
 }
 
+TEST(ConstraintFields, NamesOfOtherServers) {
+  const StructuredOutput schema{.kind = Kind::kJsonSchema, .text = R"({"const": 1.0})"};
+  EXPECT_EQ(read(R"({"json_schema": {"const": 1.0}})")->constraint, schema);
+  EXPECT_EQ(read(R"({"json_schema": "{\"const\": 1.0}"})")->constraint, schema);
+  const StructuredOutput grammar{.kind = Kind::kGrammar, .text = "root ::= \"a\""};
+  EXPECT_EQ(read(R"({"grammar": "root ::= \"a\""})")->constraint, grammar);
+  EXPECT_EQ(read(R"({"ebnf": "root ::= \"a\""})")->constraint, grammar);
+  EXPECT_EQ(read(R"({"regex": "a+"})")->constraint,
+            (StructuredOutput{.kind = Kind::kRegex, .text = "a+"}));
+  EXPECT_EQ(read(R"({"regex": "a+"})")->field, "regex");
+  EXPECT_EQ(read(R"({"guided_json_object": true})")->constraint,
+            (StructuredOutput{.kind = Kind::kJsonObject}));
+  EXPECT_EQ(read(R"({"guided_structural_tag": {"triggers": ["<"], "structures": [
+                    {"begin": "<", "schema": {"const": 1.0}, "end": ">"}]}})")
+                ->constraint.tags,
+            (std::vector<StructuralTag>{{"<", R"({"const": 1.0})", ">"}}));
+  EXPECT_EQ(read(R"({"grammar": "", "guided_json_object": false})"), std::nullopt);
+  EXPECT_EQ(refused(R"({"grammar": {"type": "regex"}})"),
+            "grammar: grammar is an object, but must be a string.");
+  EXPECT_EQ(refused(R"({"regex": "a", "guided_regex": "a"})"),
+            "regex: guided_regex and regex are both given, but an answer follows one of them.");
+}
+
 TEST(ConstraintFields, SchemasAreThoseThatAreWritten) {
   const std::string schema =
       R"({"const" : 18446744073709551617, "type":"number","type": "integer"})";

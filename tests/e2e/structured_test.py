@@ -41,6 +41,8 @@ CONSTRAINTS = {
     "grammar": ({"structured_outputs": {"grammar": GRAMMAR}}, lambda text: re.fullmatch(r"\(*[a-c]{1,3}\)*", text)),
     "any object": ({"structured_outputs": {"json_object": True}}, lambda text: follows(text, {"type": "object"})),
     "guided_json": ({"guided_json": SCHEMA}, lambda text: follows(text, SCHEMA)),
+    "json_schema of llama.cpp": ({"json_schema": SCHEMA}, lambda text: follows(text, SCHEMA)),
+    "ebnf of SGLang": ({"ebnf": GRAMMAR}, lambda text: re.fullmatch(r"\(*[a-c]{1,3}\)*", text)),
     "guided_regex": ({"guided_regex": "[ab]{4}"}, lambda text: re.fullmatch("[ab]{4}", text)),
     "guided_choice": ({"guided_choice": ["yes", "no"]}, lambda text: text in ["yes", "no"]),
     "guided_grammar": ({"guided_grammar": GRAMMAR}, lambda text: re.fullmatch(r"\(*[a-c]{1,3}\)*", text)),
