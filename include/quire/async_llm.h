@@ -8,6 +8,7 @@
 //
 // Thread safety: AsyncLLM from any thread; a RequestStream from one at a time, but cancel() from
 // any.
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -77,6 +78,10 @@ class AsyncLLM {
   // returns. So a thread that must not wait can leave the work to another one. Throws Error as
   // generate() does.
   std::shared_ptr<const void> compile(const StructuredOutput& output);
+  // Like compile(), but gives up at `end`: null where the work takes longer. It waits for no other
+  // constraint that does.
+  std::shared_ptr<const void> compile_by(const StructuredOutput& output,
+                                         std::chrono::steady_clock::time_point end);
   // Like compile(), but returns at once: null where compile() has work to do. Throws the Error of a
   // constraint that is remembered as one that cannot be compiled.
   std::shared_ptr<const void> find_compiled(const StructuredOutput& output);

@@ -21,7 +21,7 @@ struct StructuredOutput {
     kJsonSchema,  // JSON that the schema `text` describes
     kJsonObject,  // any JSON object
     kRegex,       // what the regular expression `text` matches as a whole
-    kGrammar,     // a text of the context-free grammar `text`, in GBNF or Lark's notation
+    kGrammar,     // a text of the context-free grammar `text`, in GBNF, Lark's notation or EBNF
     kChoice,      // one of `choices`
     kTags         // text with `tags` in it
   };

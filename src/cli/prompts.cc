@@ -133,7 +133,7 @@ PromptRequest prompt_from_json_line(std::string_view line, std::string_view wher
       throw Error(
           fmt::format("{}: unknown field {}{}", where, name, did_you_mean(name, known_fields())));
     }
-    request.sampling.set(name, value, where);
+    request.sampling.set(name, value, where, line);
   }
   const Json& prompt = object.at(std::string(kind));
   if (kind == "messages") {

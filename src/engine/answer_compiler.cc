@@ -37,11 +37,14 @@ std::string cache_key(const StructuredOutput& output) {
   return key;
 }
 
+// For those who take as long as the limits allow.
+constexpr AnswerCompiler::Clock::time_point kNoEnd = AnswerCompiler::Clock::time_point::max();
+
 // Of several parts together.
 class SharedLimits {
  public:
-  explicit SharedLimits(const grammar::CompileLimits& limits)
-      : whole_(limits), end_(std::chrono::steady_clock::now() + limits.time) {}
+  SharedLimits(const grammar::CompileLimits& limits, AnswerCompiler::Clock::time_point end)
+      : whole_(limits), end_(std::min(AnswerCompiler::Clock::now() + limits.time, end)) {}
 
   // What is left of them for the next part.
   grammar::CompileLimits left() {
@@ -140,19 +143,21 @@ grammar::TokenTriePtr AnswerCompiler::trie() {
   return trie_;
 }
 
-AnswerLanguagePtr AnswerCompiler::compile_now(const StructuredOutput& output, size_t& bytes) {
-  const Place place(places_);
+AnswerLanguagePtr AnswerCompiler::compile_now(const StructuredOutput& output, size_t& bytes,
+                                              Clock::time_point end) {
+  const Place place(end == kNoEnd ? places_ : hasty_places_);
   try {
-    return compile_language(output, bytes);
+    return compile_language(output, bytes, end);
   } catch (const Error& error) {
     throw Error(fmt::format("structured_output: {}.", error.what()));
   }
 }
 
-AnswerLanguagePtr AnswerCompiler::compile_language(const StructuredOutput& output, size_t& bytes) {
+AnswerLanguagePtr AnswerCompiler::compile_language(const StructuredOutput& output, size_t& bytes,
+                                                   Clock::time_point end) {
   auto result = std::make_shared<AnswerLanguage>();
   check_marker(output.begins_after);
-  SharedLimits limits(options_.limits);
+  SharedLimits limits(options_.limits, end);
   grammar::GenerationOptions generation = options_.generation;
   if (output.disable_any_whitespace) generation.white_space = grammar::parse_white_space("none");
   if (output.kind == StructuredOutput::Kind::kTags) {
@@ -244,6 +249,14 @@ void AnswerCompiler::check_tokenizer() const {
 }
 
 AnswerLanguagePtr AnswerCompiler::compile(const StructuredOutput& output) {
+  while (true) {
+    // Null where it was waiting for somebody who had no more time.
+    if (AnswerLanguagePtr language = compile_by(output, kNoEnd)) return language;
+  }
+}
+
+AnswerLanguagePtr AnswerCompiler::compile_by(const StructuredOutput& output,
+                                             Clock::time_point end) {
   check_tokenizer();
   const std::string key = cache_key(output);
   std::promise<AnswerLanguagePtr> promise;
@@ -258,15 +271,20 @@ AnswerLanguagePtr AnswerCompiler::compile(const StructuredOutput& output) {
     if (is_mine) known.compiling = promise.get_future().share();
     result = known.compiling;
   }
-  if (is_mine) compile_for_all(output, key, promise);
+  if (is_mine) {
+    compile_for_all(output, key, promise, end);
+  } else if (end != kNoEnd && result.wait_until(end) != std::future_status::ready) {
+    return nullptr;
+  }
   return result.get();
 }
 
 void AnswerCompiler::compile_for_all(const StructuredOutput& output, const std::string& key,
-                                     std::promise<AnswerLanguagePtr>& promise) {
+                                     std::promise<AnswerLanguagePtr>& promise,
+                                     Clock::time_point end) {
   try {
     size_t bytes = key.size();
-    AnswerLanguagePtr language = compile_now(output, bytes);
+    AnswerLanguagePtr language = compile_now(output, bytes, end);
     const std::lock_guard lock(mutex_);
     ++num_compiled_;
     Known& known = known_.at(key);
@@ -276,8 +294,10 @@ void AnswerCompiler::compile_for_all(const StructuredOutput& output, const std::
     promise.set_value(std::move(language));
   } catch (const Error& error) {
     const std::lock_guard lock(mutex_);
-    ++num_failed_;
     known_.erase(key);
+    // Whatever the error is: those who have time find it again.
+    if (Clock::now() >= end) return promise.set_value(nullptr);
+    ++num_failed_;
     promise.set_exception(std::current_exception());
     remember_failure(key, error);
   } catch (...) {

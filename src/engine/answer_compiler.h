@@ -3,10 +3,12 @@
 //
 // compile() works on the caller's thread: callers are those that may wait, never the step loop.
 // Callers with the same constraint wait for one compilation; a few different ones are compiled at
-// a time, each within the limits of grammar::CompileLimits. The newest are kept, by number and by
+// a time, each within the limits of grammar::CompileLimits. compile_by() gives up on what takes
+// long, and waits for no other constraint that does. The newest are kept, by number and by
 // what they take, and all that somebody holds; those that cannot be compiled are remembered with
 // their errors. The tree of the vocabulary is made with the first.
 // Thread safety: any thread.
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <future>
@@ -40,12 +42,16 @@ struct AnswerCompilerOptions {
 
 class AnswerCompiler {
  public:
+  using Clock = std::chrono::steady_clock;
+
   // `tokenizer`: none where the engine has none, and then nothing can be compiled.
   AnswerCompiler(std::optional<Tokenizer> tokenizer, AnswerCompilerOptions options);
 
   // Throws Error for what is no constraint, cannot be enforced, passes the limits or has no text
   // that the model's tokens make.
   AnswerLanguagePtr compile(const StructuredOutput& output);
+  // The same, but null where that takes beyond `end`, which is not remembered.
+  AnswerLanguagePtr compile_by(const StructuredOutput& output, Clock::time_point end);
   // The same without working or waiting: null for a constraint that is not compiled yet. Throws
   // what compile() threw for one that is remembered.
   AnswerLanguagePtr find(const StructuredOutput& output);
@@ -64,18 +70,21 @@ class AnswerCompiler {
   struct Known {
     std::weak_ptr<const AnswerLanguage> language;
     size_t bytes = 0;
-    std::shared_future<AnswerLanguagePtr> compiling;  // valid while it is compiled
-    std::optional<std::list<Kept>::iterator> kept;    // in kept_
+    // Valid while it is compiled. Null where the one who compiled it had no more time.
+    std::shared_future<AnswerLanguagePtr> compiling;
+    std::optional<std::list<Kept>::iterator> kept;  // in kept_
   };
 
   void check_tokenizer() const;
   grammar::TokenTriePtr trie();
   // Compiles for those who wait for `promise`.
   void compile_for_all(const StructuredOutput& output, const std::string& key,
-                       std::promise<AnswerLanguagePtr>& promise);
+                       std::promise<AnswerLanguagePtr>& promise, Clock::time_point end);
   // When there is a place. Adds what it takes to `bytes`.
-  AnswerLanguagePtr compile_now(const StructuredOutput& output, size_t& bytes);
-  AnswerLanguagePtr compile_language(const StructuredOutput& output, size_t& bytes);
+  AnswerLanguagePtr compile_now(const StructuredOutput& output, size_t& bytes,
+                                Clock::time_point end);
+  AnswerLanguagePtr compile_language(const StructuredOutput& output, size_t& bytes,
+                                     Clock::time_point end);
   // With mutex_ held:
   AnswerLanguagePtr find(const std::string& key);
   AnswerLanguagePtr take(Known& known, const std::string& key);
@@ -91,6 +100,7 @@ class AnswerCompiler {
   grammar::TokenTriePtr trie_;
   static constexpr int kAtATime = 4;
   std::counting_semaphore<kAtATime> places_{kAtATime};
+  std::counting_semaphore<kAtATime> hasty_places_{kAtATime};  // of compile_by()
   mutable std::mutex mutex_;
   std::unordered_map<std::string, Known> known_;
   std::list<Kept> kept_;  // the newest used first

@@ -63,6 +63,41 @@ TEST_F(AnswerCompilerTest, FindsWhatIsCompiled) {
   EXPECT_EQ(compiler.num_compiled(), 1);
 }
 
+TEST_F(AnswerCompilerTest, GivesUpOnWhatTakesTooLong) {
+  AnswerCompiler compiler(tokenizer_, options());
+  compiler.compile(choice({"a"}));  // which makes the vocabulary's tree
+  const auto long_ago = AnswerCompiler::Clock::now() - std::chrono::hours(1);
+  const StructuredOutput large = regex("([a-z]{1,60}[0-9]){1,60}");
+  EXPECT_EQ(compiler.compile_by(large, long_ago), nullptr);
+  EXPECT_EQ(compiler.find(large), nullptr);
+  EXPECT_EQ(compiler.num_failed(), 0);
+  EXPECT_NE(compiler.compile_by(choice({"b"}), long_ago), nullptr) << "no time was looked at";
+  EXPECT_EQ(compiler.compile_by(choice({"a"}), long_ago), compiler.find(choice({"a"})));
+  const AnswerLanguagePtr compiled =
+      compiler.compile_by(large, AnswerCompiler::Clock::now() + std::chrono::hours(1));
+  EXPECT_NE(compiled, nullptr);
+  EXPECT_EQ(compiler.compile(large), compiled);
+  EXPECT_EQ(compiler.compile_by(large, long_ago), compiled);
+}
+
+TEST_F(AnswerCompilerTest, ThoseWhoHaveTimeCompileWhatOthersGaveUp) {
+  const StructuredOutput large = regex("([a-z]{1,40}[0-9]){1,40}");
+  for (int round = 0; round < 10; ++round) {
+    AnswerCompiler compiler(tokenizer_, options());
+    std::vector<AnswerLanguagePtr> found(4);
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < found.size(); ++i) {
+      threads.emplace_back([&] { compiler.compile_by(large, AnswerCompiler::Clock::now()); });
+      threads.emplace_back([&, i] { found[i] = compiler.compile(large); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const AnswerLanguagePtr& language : found) {
+      EXPECT_NE(language, nullptr);
+      EXPECT_EQ(language, found[0]);
+    }
+  }
+}
+
 TEST_F(AnswerCompilerTest, ForgetsTheOldestThatNobodyHolds) {
   AnswerCompilerOptions few = options();
   few.max_kept = 2;

@@ -322,6 +322,11 @@ std::shared_ptr<const void> AsyncLLM::compile(const StructuredOutput& output) {
   return impl_->core.compile(output);
 }
 
+std::shared_ptr<const void> AsyncLLM::compile_by(const StructuredOutput& output,
+                                                 std::chrono::steady_clock::time_point end) {
+  return impl_->core.compile_by(output, end);
+}
+
 std::shared_ptr<const void> AsyncLLM::find_compiled(const StructuredOutput& output) {
   return impl_->core.find_compiled(output);
 }

@@ -136,6 +136,11 @@ AnswerLanguagePtr EngineCore::compile(const StructuredOutput& output) const {
   return answer_compiler_->compile(output);
 }
 
+AnswerLanguagePtr EngineCore::compile_by(const StructuredOutput& output,
+                                         Clock::time_point end) const {
+  return answer_compiler_->compile_by(output, end);
+}
+
 AnswerLanguagePtr EngineCore::find_compiled(const StructuredOutput& output) const {
   return answer_compiler_->find(output);
 }

@@ -52,6 +52,8 @@ class EngineCore {
   // Compiles a constraint on the calling thread, unless it is compiled already. It stays known
   // while somebody holds the result. Throws Error.
   AnswerLanguagePtr compile(const StructuredOutput& output) const;
+  // Null where it would take beyond `end`.
+  AnswerLanguagePtr compile_by(const StructuredOutput& output, Clock::time_point end) const;
   AnswerLanguagePtr find_compiled(const StructuredOutput& output) const;
   // Checks a request, compiles its constraint and encodes its prompt. Throws Error if it cannot be
   // served.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "grammar/regex.h"
+
 namespace quire::grammar {
 namespace {
 
@@ -138,8 +140,65 @@ std::string uri_template() {
 
 constexpr std::string_view kPointer = "(?:/(?:[^/~]|~[01])*)*";
 
+// RFC 5321, 4.5.3.1: a path has at most 256 octets, "<" and ">" among them.
+constexpr uint64_t kMaxAddressLength = 254;
+constexpr int kMaxLocalBytes = 64;
+
 Format enforced(std::string pattern, uint64_t max_length = UINT64_MAX) {
   return {Format::Kind::kEnforced, std::move(pattern), max_length};
+}
+
+Format address(std::string_view other_characters) {
+  return {Format::Kind::kEnforced, email(other_characters), kMaxAddressLength, true};
+}
+
+// Texts with at most kMaxLocalBytes bytes before an @ outside of quotes. Counting them in the
+// pattern would multiply its states, those of the domain too.
+DfaPtr limited_local_part(Budget& budget) {
+  enum ByteClass : uint8_t {
+    kAt,
+    kQuote,
+    kBackslash,
+    kAscii,
+    kLeading,
+    kContinuation,
+    kNumClasses
+  };
+  // The start, kMaxLocalBytes states of each place, by the bytes so far, and the domain.
+  enum Place { kPlain, kQuoted, kEscaped, kNumPlaces };
+  constexpr int kDomain = 1 + kNumPlaces * kMaxLocalBytes;
+  const auto state_of = [](Place place, int bytes) {
+    return bytes > kMaxLocalBytes ? Dfa::kDead : 1 + place * kMaxLocalBytes + bytes - 1;
+  };
+  Dfa::Table table;
+  for (size_t byte = 0; byte < 256; ++byte) {
+    table.classes[byte] = byte < 0x80 ? kAscii : byte < 0xC0 ? kContinuation : kLeading;
+  }
+  table.classes['@'] = kAt;
+  table.classes['"'] = kQuote;
+  table.classes['\\'] = kBackslash;
+  table.num_classes = kNumClasses;
+  table.accepting.assign(kDomain + 1, false);
+  table.accepting[kDomain] = true;
+  table.next.assign(table.accepting.size() * kNumClasses, kDomain);
+  const auto set = [&](int state, ByteClass byte_class, int next) {
+    table.next[static_cast<size_t>(state * kNumClasses + byte_class)] = next;
+  };
+  const auto set_all = [&](int state, int next) {
+    for (int i = 0; i < kNumClasses; ++i) set(state, static_cast<ByteClass>(i), next);
+  };
+  set_all(0, state_of(kPlain, 1));
+  set(0, kQuote, state_of(kQuoted, 1));
+  set(0, kAt, Dfa::kDead);
+  for (int bytes = 1; bytes <= kMaxLocalBytes; ++bytes) {
+    set_all(state_of(kPlain, bytes), state_of(kPlain, bytes + 1));
+    set(state_of(kPlain, bytes), kAt, kDomain);
+    set_all(state_of(kQuoted, bytes), state_of(kQuoted, bytes + 1));
+    set(state_of(kQuoted, bytes), kQuote, state_of(kPlain, bytes + 1));
+    set(state_of(kQuoted, bytes), kBackslash, state_of(kEscaped, bytes + 1));
+    set_all(state_of(kEscaped, bytes), state_of(kQuoted, bytes + 1));
+  }
+  return std::make_shared<Dfa>(std::move(table), budget);
 }
 
 }  // namespace
@@ -149,8 +208,8 @@ Format find_format(std::string_view name) {
   if (name == "date") return enforced(full_date());
   if (name == "time") return enforced(full_time());
   if (name == "duration") return enforced(duration());
-  if (name == "email") return enforced(email(""));
-  if (name == "idn-email") return enforced(email(kUcs));
+  if (name == "email") return address("");
+  if (name == "idn-email") return address(kUcs);
   if (name == "hostname") return enforced(domain(), 253);
   if (name == "ipv4") return enforced(ipv4());
   if (name == "ipv6") return enforced(ipv6());
@@ -168,6 +227,12 @@ Format find_format(std::string_view name) {
   }
   if (name == "regex" || name == "idn-hostname") return {Format::Kind::kRefused};
   return {};
+}
+
+DfaPtr compile_format(const Format& format, Budget& budget) {
+  DfaPtr texts = compile_regex_dfa(format.pattern, RegexMatch::kWhole, budget);
+  if (!format.is_address) return texts;
+  return combine(*texts, *limited_local_part(budget), Combine::kBoth, budget);
 }
 
 }  // namespace quire::grammar

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "grammar/dfa.h"
+
 namespace quire::grammar {
 
 struct Format {
@@ -15,10 +17,14 @@ struct Format {
     kRefused   // one of JSON Schema's that is not enforced
   };
   Kind kind = Kind::kUnknown;
-  std::string pattern{};  // the whole text
-  uint64_t max_length = UINT64_MAX;
+  std::string pattern{};             // the whole text
+  uint64_t max_length = UINT64_MAX;  // in characters
+  bool is_address = false;           // of mail: what is before its last @ has at most 64 bytes
 };
 
 Format find_format(std::string_view name);
+
+// The texts of a format that is enforced, all lengths but max_length checked.
+DfaPtr compile_format(const Format& format, Budget& budget);
 
 }  // namespace quire::grammar

@@ -84,7 +84,7 @@ TEST(Gbnf, ErrorsSayWhere) {
       {"root ::= \"a\"{3,2}", "n below m"},
       {"root ::= \"a\"{99999}", "a repeat beyond"},
       {"root ::= \"\\q\"", "an unknown escape"},
-      {"root = \"a\"", "expected ::="},
+      {"root -> \"a\"", "expected ::="},
       {"root ::= root \"a\"", "never ends"},
       {"root ::= \"\xff\"", "expected a character"},
       {"root ::= " + std::string(1000, '('), "nested deeper"},

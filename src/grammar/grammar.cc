@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "grammar/ebnf.h"
 #include "grammar/gbnf.h"
 #include "grammar/lark.h"
 #include "grammar/nfa.h"
@@ -24,6 +25,14 @@ void check_size(std::string_view what, size_t bytes, const CompileLimits& limits
 DfaPtr not_empty(DfaPtr texts, std::string_view what) {
   if (texts->is_empty()) throw Error(fmt::format("no text matches the {}", what));
   return texts;
+}
+
+// In the notation that it is written in.
+ContextFreeGrammar parse_rules(std::string_view text, Budget& budget) {
+  if (const EbnfKind kind = ebnf_kind(text); kind != EbnfKind::kNone) {
+    return parse_ebnf(text, kind, budget);
+  }
+  return is_lark(text) ? parse_lark(text, budget) : parse_gbnf(text, budget);
 }
 
 }  // namespace
@@ -61,7 +70,7 @@ GrammarPtr compile_regex(std::string_view pattern, const CompileLimits& limits) 
 GrammarPtr compile_gbnf(std::string_view text, const CompileLimits& limits) {
   check_size("a grammar", text.size(), limits);
   Budget budget(limits);
-  ContextFreeGrammar rules = is_lark(text) ? parse_lark(text, budget) : parse_gbnf(text, budget);
+  ContextFreeGrammar rules = parse_rules(text, budget);
   if (DfaPtr whole = rules.text()) return std::make_shared<Grammar>(std::move(whole));
   return std::make_shared<Grammar>(std::move(rules));
 }

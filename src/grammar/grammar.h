@@ -44,7 +44,7 @@ using GrammarPtr = std::shared_ptr<const Grammar>;
 GrammarPtr compile_json_schema(std::string_view schema, const CompileLimits& limits = {});
 // The whole text matches.
 GrammarPtr compile_regex(std::string_view pattern, const CompileLimits& limits = {});
-// In llama.cpp's notation or Lark's (gbnf.h, lark.h), depending on the first rule.
+// In llama.cpp's notation, Lark's, the W3C's or ISO's (gbnf.h, lark.h, ebnf.h), as the text shows.
 GrammarPtr compile_gbnf(std::string_view text, const CompileLimits& limits = {});
 GrammarPtr compile_choice(std::span<const std::string> choices, const CompileLimits& limits = {});
 

@@ -66,6 +66,79 @@ TEST(JsonSchema, AnyJson) {
          "{\"a\":1,\"\\u0061\":2}"}}});
 }
 
+TEST(JsonSchema, ManyChoicesOnAMember) {
+  // Only one of the conditions is met by a value, so there are as many alternatives as conditions.
+  std::string conditions;
+  std::string kinds;
+  std::string options;
+  std::string closed;
+  const auto append = [](std::string& list, const std::string& item) {
+    list += (list.empty() ? "" : ", ") + item;
+  };
+  for (int i = 0; i < 40; ++i) {
+    append(kinds, fmt::format(R"("k{}")", i));
+    append(conditions, fmt::format(R"({{"if": {{"properties": {{"t": {{"const": "k{0}"}}}}}},
+                                       "then": {{"required": ["r{0}"]}}}})",
+                                   i));
+    append(options,
+           fmt::format(
+               R"({{"properties": {{"a{0}": {{"type": "integer"}}}}, "required": ["a{0}"]}})", i));
+    append(closed, fmt::format(R"({{"type": "object", "required": ["t"], "properties": {{
+                                   "t": {{"const": "k{0}"}}, "a{0}": {{}}}},
+                                   "additionalProperties": false}})",
+                               i));
+  }
+  expect({
+      {R"({"type": "object", "required": ["t"], "properties": {"t": {"enum": [)" + kinds +
+           R"(]}}, "allOf": [)" + conditions + "]}",
+       {R"({"t": "k7", "r7": 1})", R"({"r39": 0, "t": "k39"})"},
+       {R"({"t": "k7"})", R"({"t": "k7", "r8": 1})", R"({"t": "k40"})", "{}"}},
+      {R"({"oneOf": [)" + options + "]}",
+       {R"({"a3": 1})", R"({"a3": 1, "a4": "x"})"},
+       {R"({"a3": 1, "a4": 2})", R"({"a3": "x"})", "{}", "[]"}},
+      {R"({"oneOf": [)" + closed + R"(, {"type": "object", "properties": {"t": {"const": "k3"}},
+           "required": ["t", "b"]}]})",
+       {R"({"t": "k7", "a7": 1})", R"({"t": "k3"})", R"({"t": "k3", "b": 1})"},
+       {R"({"t": "k7", "a8": 1})", R"({"t": "k40"})"}},
+      {R"({"not": {"properties": {"a": {"type": "integer"}, "b": true}, "required": ["a", "b"]}})",
+       {R"({"a": 1})", R"({"b": 1})", R"({"a": "x", "b": 1})", "{}"},
+       {R"({"a": 1, "b": 1})", "[]", "1"}},
+  });
+}
+
+// A domain of that many characters, which are letters but for a dot behind each 60.
+std::string domain_of(size_t length) {
+  std::string domain;
+  for (size_t i = 1; i <= length; ++i) domain += i % 61 == 0 ? '.' : 'd';
+  return domain;
+}
+
+TEST(JsonSchema, LengthsOfMailAddresses) {
+  const auto quoted = [](const std::string& text) { return "\"" + text + "\""; };
+  const auto many = [](size_t count, const std::string& text) {
+    std::string out;
+    for (size_t i = 0; i < count; ++i) out += text;
+    return out;
+  };
+  expect({
+      {R"({"format": "email"})",
+       {quoted(many(64, "a") + "@b.c"), quoted("a@" + domain_of(252)),
+        quoted("a@" + many(63, "b") + ".c"), quoted(many(64, "a") + "@" + domain_of(189)),
+        R"("\"@@\"@b.c")", quoted("\\\"" + many(62, "@") + "\\\"@b.c"),
+        quoted("\\\"" + many(31, "\\\\@") + "\\\"@b.c")},
+       {quoted(many(65, "a") + "@b.c"), quoted("a@" + domain_of(253)),
+        quoted("a@" + many(64, "b") + ".c"), quoted(many(64, "a") + "@" + domain_of(190)),
+        quoted("\\\"" + many(63, "@") + "\\\"@b.c"),
+        quoted("\\\"" + many(31, "\\\\@") + "a\\\"@b.c"), R"("@b.c")"}},
+      {R"({"format": "idn-email"})",
+       {quoted(many(32, "\u00fc") + "@b.c"), quoted("a@" + many(63, "\u00fc") + ".c")},
+       {quoted(many(32, "\u00fc") + "a@b.c"), quoted("a@" + many(64, "\u00fc") + ".c")}},
+      {R"({"type": "string", "not": {"format": "email"}})",
+       {quoted(many(65, "a") + "@b.c"), quoted("a@" + domain_of(253))},
+       {quoted(many(64, "a") + "@b.c")}},
+  });
+}
+
 TEST(JsonSchema, NumbersByTheirValue) {
   expect({
       {R"({"type": "integer"})", {"1", "1.0", "10e-1", "-0", "1e300"}, {"1.5", "1e-1", "\"1\""}},

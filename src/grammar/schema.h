@@ -4,6 +4,7 @@
 // Drafts 4 to 2020-12. Keywords are kept as written; schema_goals.h finds the values that fulfil a
 // set of nodes. Thread safety: immutable once parsed.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,7 +28,8 @@ struct SchemaNode {
     uint8_t types = 0;  // of null, true and false
     int strings = kNothing;
     int numbers = kNothing;
-    std::vector<int> nodes;  // each an array or an object
+    std::vector<int> nodes;                  // each an array or an object
+    std::optional<std::string> only_string;  // the one value, where that is all
   };
   bool has_values = false;
   Values values;

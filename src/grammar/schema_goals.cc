@@ -130,6 +130,30 @@ bool SchemaGoals::take_all(Search& search) {
     search.todo.pop_back();
     if (!take(search, literal)) return false;
   }
+  // Looked for while there are choices: else finish() finds it. Of many conditions on one member,
+  // such as "if" it is a certain value, few go together.
+  return search.choices.empty() || has_members(search.all);
+}
+
+bool SchemaGoals::has_members(const Conjunction& all) {
+  if (all.types != kObjectType) return true;
+  for (const std::string& name : all.required) {
+    if (std::ranges::find(all.forbidden, name) != all.forbidden.end()) return false;
+    std::vector<Literal> literals;
+    for (const int number : all.object_nodes) {
+      const SchemaNode& from = node(number);
+      const int property = from.find_property(name);
+      if (property != SchemaNode::kNone) {
+        literals.push_back(fulfils(property));
+      } else if (from.additional != SchemaNode::kNone && from.pattern_properties.empty()) {
+        literals.push_back(fulfils(from.additional));
+      }
+    }
+    for (const auto& [member, literal] : all.members) {
+      if (member == name) literals.push_back(literal);
+    }
+    if (literals.size() > 1 && is_empty(goal_of(std::move(literals)))) return false;
+  }
   return true;
 }
 

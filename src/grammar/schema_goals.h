@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "grammar/conjunction.h"
@@ -60,13 +61,18 @@ class SchemaGoals {
   // Adds to a goal the alternatives that follow from a search.
   void run(Search search, int goal);
   void search_all(Search search, int goal);
-  // Whether the search can still succeed once an option is taken.
-  static bool take_option(Search& search, Option option);
+  // False where the search cannot succeed any more once an option is taken.
+  bool take_option(Search& search, Option option);
+  // False where an object lacks a member that it needs, as nothing fulfils what is asked of that.
+  bool has_members(const Conjunction& all);
   bool take_all(Search& search);
   bool take(Search& search, Literal literal);
   bool take_node(Search& search, int number);
   std::vector<Option> options(const Choice& choice, const Conjunction& all);
   std::vector<Option> options_of_one(const SchemaNode& one);
+  // Members that are one certain string in every value that fulfils a node, which is an object; by
+  // their names. Empty where other values may fulfil it.
+  std::map<std::string_view, std::string_view> tags_of(int number);
   std::vector<Option> options_of_not(int number, uint8_t types);
   void add_not_values(const SchemaNode& node, std::vector<Option>& out);
   void add_not_scalars(const SchemaNode& node, uint8_t types, std::vector<Option>& out);

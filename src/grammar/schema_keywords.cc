@@ -103,9 +103,8 @@ void SchemaParser::read_strings(const Context& at) {
   }
   if (format.kind == Format::Kind::kUnknown) return;
   at.node.max_length = std::min(at.node.max_length, format.max_length);
-  at.node.string_dfas.push_back(strings_.get("format " + name->text, [&] {
-    return compile_regex_dfa(format.pattern, RegexMatch::kWhole, budget_);
-  }));
+  at.node.string_dfas.push_back(
+      strings_.get("format " + name->text, [&] { return compile_format(format, budget_); }));
 }
 
 void SchemaParser::read_arrays(const Context& at) {

@@ -1,6 +1,8 @@
 // What a choice of schema_goals.h can be: anyOf, oneOf, if, dependentSchemas, and the ways in which
 // a node is not fulfilled.
 #include <algorithm>
+#include <map>
+#include <string_view>
 
 #include "grammar/schema_goals.h"
 
@@ -70,13 +72,40 @@ std::vector<SchemaGoals::Option> SchemaGoals::options(const Choice& choice,
   return out;
 }
 
+std::map<std::string_view, std::string_view> SchemaGoals::tags_of(int number) {
+  std::map<std::string_view, std::string_view> tags;
+  uint8_t types = kAllTypes;
+  std::vector<int> parts = {number};
+  for (size_t i = 0; i < parts.size(); ++i) {  // what it asks in any case
+    const SchemaNode& from = node(parts[i]);
+    types &= from.types;
+    parts.insert(parts.end(), from.all_of.begin(), from.all_of.end());
+    for (const std::string& name : from.required) {
+      const int property = from.find_property(name);
+      if (property == SchemaNode::kNone) continue;
+      const SchemaNode::Values& values = node(property).values;
+      if (values.only_string) tags.emplace(name, *values.only_string);
+    }
+  }
+  if (types != kObjectType) tags.clear();
+  return tags;
+}
+
 std::vector<SchemaGoals::Option> SchemaGoals::options_of_one(const SchemaNode& one) {
   std::vector<Option> out;
+  std::vector<std::map<std::string_view, std::string_view>> tags;
+  for (const int option : one.one_of) tags.push_back(tags_of(option));
+  const auto differ_in_a_tag = [&](size_t i, size_t j) {
+    return std::ranges::any_of(tags[i], [&](const auto& tag) {
+      const auto other = tags[j].find(tag.first);
+      return other != tags[j].end() && other->second != tag.second;
+    });
+  };
   for (size_t i = 0; i < one.one_of.size(); ++i) {
     Option option{{fulfils(one.one_of[i])}};
     for (size_t j = 0; j < one.one_of.size(); ++j) {
-      if (i == j) continue;
       budget_.step();
+      if (i == j || differ_in_a_tag(i, j)) continue;
       // Only values that may fulfil both have to be told apart.
       const uint8_t types = types_of(goal_of({fulfils(one.one_of[i]), fulfils(one.one_of[j])}));
       if (types != 0) {
@@ -207,12 +236,17 @@ void SchemaGoals::add_not_object(int number, std::vector<Option>& out) {
                      edit(rest);
                    }});
   };
+  const auto is_needed = [&](const std::string& name) {
+    return std::ranges::find(from.required, name) != from.required.end();
+  };
   for (const auto& [name, schema] : from.properties) {
     if (schema == Schema::kTrue) continue;
     const std::string* member = &name;
     const Literal literal = fails(schema);
-    add([member, literal](Conjunction& rest) {
-      rest.required.push_back(*member);
+    // Where the member is needed, too, it may as well be left out.
+    const bool may_lack = is_needed(name);
+    add([member, literal, may_lack](Conjunction& rest) {
+      if (!may_lack) rest.required.push_back(*member);
       rest.members.emplace_back(*member, literal);
     });
   }
@@ -229,6 +263,8 @@ void SchemaGoals::add_not_object(int number, std::vector<Option>& out) {
     add([&from](Conjunction& rest) { rest.other_names.push_back(fails(from.property_names)); });
   }
   for (const std::string& name : from.required) {
+    const int property = from.find_property(name);
+    if (property != SchemaNode::kNone && property != Schema::kTrue) continue;  // as above
     add([&name](Conjunction& rest) { rest.forbidden.push_back(name); });
   }
   if (from.min_properties > 0) {

@@ -18,15 +18,27 @@ using Kind = StructuredOutput::Kind;
 constexpr std::string_view kResponseFormat = "response_format";
 constexpr std::string_view kStructuredOutputs = "structured_outputs";
 
-// vLLM's fields of structured_outputs, and what stood for them before there was that.
-struct Member {
-  std::string_view name;
-  std::string_view older_name;  // empty: none
+// vLLM's fields of structured_outputs.
+constexpr std::array<std::string_view, 6> kMembers = {"json",    "regex",       "choice",
+                                                      "grammar", "json_object", "structural_tag"};
+// Fields beside messages that mean the same as one of them.
+struct Alias {
+  std::string_view field;
+  std::string_view member;
 };
-constexpr std::array kMembers = {
-    Member{"json", "guided_json"},     Member{"regex", "guided_regex"},
-    Member{"choice", "guided_choice"}, Member{"grammar", "guided_grammar"},
-    Member{"json_object", ""},         Member{"structural_tag", ""},
+constexpr std::array kAliases = {
+    // What vLLM had before.
+    Alias{"guided_json", "json"},
+    Alias{"guided_regex", "regex"},
+    Alias{"guided_choice", "choice"},
+    Alias{"guided_grammar", "grammar"},
+    Alias{"guided_json_object", "json_object"},
+    Alias{"guided_structural_tag", "structural_tag"},
+    // Those of llama.cpp and SGLang.
+    Alias{"json_schema", "json"},
+    Alias{"grammar", "grammar"},
+    Alias{"regex", "regex"},
+    Alias{"ebnf", "grammar"},
 };
 constexpr std::string_view kOneMember =
     "one of json, regex, choice, grammar, json_object and structural_tag";
@@ -61,12 +73,16 @@ std::string text_of(const Json& value, const std::string& field) {
   return value.get<std::string>();
 }
 
-std::string schema_text(const Json& schema, const std::string& field) {
+std::string as_written(const Json& value, const RawJson& raw) {
+  return raw.is_known() ? std::string(raw.text()) : value.dump();
+}
+
+std::string schema_text(const Json& schema, const RawJson& raw, const std::string& field) {
   if (schema.is_string()) return schema.get<std::string>();
   if (!schema.is_object() && !schema.is_boolean()) {
     refuse_kind(field, schema, "a JSON schema: an object, or a string that holds one");
   }
-  return schema.dump();
+  return as_written(schema, raw);
 }
 
 std::vector<std::string> texts_of(const Json& value, const std::string& field) {
@@ -86,7 +102,7 @@ ConstraintField field_of(Kind kind, std::string text, std::string field) {
 }
 
 // {"structures": [{"begin", "schema", "end"}], "triggers": [...]}
-ConstraintField structural_tag(const Json& value, const std::string& field) {
+ConstraintField structural_tag(const Json& value, const RawJson& raw, const std::string& field) {
   as_object(value, field);
   if (member(value, "format") != nullptr) {
     refuse(field + ".format", "is not supported: give structures and triggers");
@@ -97,13 +113,17 @@ ConstraintField structural_tag(const Json& value, const std::string& field) {
   if (!structures.is_array() || structures.empty()) {
     refuse_kind(field + ".structures", structures, "an array of at least one object");
   }
+  const std::vector<RawJson> raw_structures = raw.find("structures").items();
   for (size_t i = 0; i < structures.size(); ++i) {
+    const RawJson raw_structure = raw.is_known() ? raw_structures.at(i) : RawJson();
     const std::string place = fmt::format("{}.structures[{}]", field, i);
     const Json& structure = as_object(structures[i], place);
     const Json* schema = member(structure, "schema");
     StructuralTag tag{
         .begin = text_of(required(structure, "begin", place), place + ".begin"),
-        .json_schema = schema == nullptr ? "{}" : schema_text(*schema, place + ".schema"),
+        .json_schema = schema == nullptr
+                           ? "{}"
+                           : schema_text(*schema, raw_structure.find("schema"), place + ".schema"),
         .end = text_of(required(structure, "end", place), place + ".end")};
     const bool triggered = std::ranges::any_of(
         result.constraint.triggers,
@@ -120,22 +140,25 @@ ConstraintField structural_tag(const Json& value, const std::string& field) {
 }
 
 // vLLM has it as a text that holds JSON, too.
-ConstraintField written_structural_tag(const Json& value, const std::string& field) {
-  if (!value.is_string()) return structural_tag(value, field);
+ConstraintField written_structural_tag(const Json& value, const RawJson& raw,
+                                       const std::string& field) {
+  if (!value.is_string()) return structural_tag(value, raw, field);
   try {
-    Json opened = parse_json_text(value.get_ref<const std::string&>(), {});
+    const auto& text = value.get_ref<const std::string&>();
+    Json opened = parse_json_text(text, {});
     const JsonClearer clearer(opened);
-    return structural_tag(opened, field);
+    return structural_tag(opened, RawJson(text), field);
   } catch (const JsonError& error) {
     refuse(field, fmt::format("is {}", error.what()));
   }
 }
 
-ConstraintField member_constraint(std::string_view name, const Json& value, std::string field) {
-  if (name == "json") return field_of(Kind::kJsonSchema, schema_text(value, field), field);
+ConstraintField member_constraint(std::string_view name, const Json& value, const RawJson& raw,
+                                  std::string field) {
+  if (name == "json") return field_of(Kind::kJsonSchema, schema_text(value, raw, field), field);
   if (name == "regex") return field_of(Kind::kRegex, text_of(value, field), field);
   if (name == "grammar") return field_of(Kind::kGrammar, text_of(value, field), field);
-  if (name == "structural_tag") return written_structural_tag(value, field);
+  if (name == "structural_tag") return written_structural_tag(value, raw, field);
   if (name == "choice") {
     ConstraintField result = field_of(Kind::kChoice, "", field);
     result.constraint.choices = texts_of(value, field);
@@ -146,7 +169,7 @@ ConstraintField member_constraint(std::string_view name, const Json& value, std:
   return field_of(Kind::kJsonObject, "", std::move(field));
 }
 
-std::optional<ConstraintField> response_format(const Json& value) {
+std::optional<ConstraintField> response_format(const Json& value, const RawJson& raw) {
   const std::string field(kResponseFormat);
   as_object(value, field);
   const std::string type = text_of(required(value, "type", field), field + ".type");
@@ -157,7 +180,7 @@ std::optional<ConstraintField> response_format(const Json& value) {
     }
     return field_of(Kind::kJsonObject, "", field);
   }
-  if (type == "structural_tag") return structural_tag(value, field);
+  if (type == "structural_tag") return structural_tag(value, raw, field);
   if (type != "json_schema") {
     refuse(field + ".type", fmt::format("is {}, but must be \"text\", \"json_object\", "
                                         "\"json_schema\" or \"structural_tag\"",
@@ -170,7 +193,8 @@ std::optional<ConstraintField> response_format(const Json& value) {
   if (!schema.is_object() && !schema.is_boolean()) {
     refuse_kind(schema_field, schema, "a JSON schema: an object");
   }
-  return field_of(Kind::kJsonSchema, schema.dump(), schema_field);
+  return field_of(Kind::kJsonSchema, as_written(schema, raw.find("json_schema").find("schema")),
+                  schema_field);
 }
 
 constexpr std::string_view kNoWhiteSpace = "disable_any_whitespace";
@@ -187,8 +211,7 @@ bool forbids_white_space(const Json& outputs) {
 // Fields that change what an answer may be, and that are not acted on.
 void refuse_others(const Json& outputs) {
   for (const auto& [name, value] : outputs.items()) {
-    const bool known = std::ranges::any_of(
-        kMembers, [&name = name](const Member& each) { return each.name == name; });
+    const bool known = std::ranges::find(kMembers, name) != kMembers.end();
     // There is one engine, so that there is none to fall back to.
     if (known || name == "disable_fallback" || name == kNoWhiteSpace || value.is_null()) continue;
     if (value.is_boolean() && !value.get<bool>()) continue;
@@ -196,14 +219,15 @@ void refuse_others(const Json& outputs) {
   }
 }
 
-std::vector<ConstraintField> structured_outputs(const Json& value) {
+std::vector<ConstraintField> structured_outputs(const Json& value, const RawJson& raw) {
   const std::string field(kStructuredOutputs);
   as_object(value, field);
   refuse_others(value);
   std::vector<ConstraintField> found;
-  for (const Member& each : kMembers) {
-    if (const Json* given = member(value, each.name)) {
-      found.push_back(member_constraint(each.name, *given, fmt::format("{}.{}", field, each.name)));
+  for (const std::string_view name : kMembers) {
+    if (const Json* given = member(value, name)) {
+      found.push_back(
+          member_constraint(name, *given, raw.find(name), fmt::format("{}.{}", field, name)));
     }
   }
   if (found.empty()) refuse(field, fmt::format("is empty, but must have {}", kOneMember));
@@ -212,21 +236,32 @@ std::vector<ConstraintField> structured_outputs(const Json& value) {
   return found;
 }
 
+// What clients send who always send the field.
+bool asks_for_nothing(const Alias& alias, const Json& value) {
+  if (alias.member == "json_object") return value.is_boolean() && !value.get<bool>();
+  return alias.field == "grammar" && value.is_string() &&
+         value.get_ref<const std::string&>().empty();
+}
+
 }  // namespace
 
-std::optional<ConstraintField> constraint_of(const Json& object) {
+std::optional<ConstraintField> constraint_of(const Json& object, const RawJson& raw) {
   std::vector<ConstraintField> found;
   if (const Json* value = member(object, kResponseFormat)) {
-    if (auto constraint = response_format(*value)) found.push_back(std::move(*constraint));
+    if (auto constraint = response_format(*value, raw.find(kResponseFormat))) {
+      found.push_back(std::move(*constraint));
+    }
   }
   if (const Json* value = member(object, kStructuredOutputs)) {
-    for (ConstraintField& each : structured_outputs(*value)) found.push_back(std::move(each));
-  }
-  for (const Member& each : kMembers) {
-    if (each.older_name.empty()) continue;
-    if (const Json* value = member(object, each.older_name)) {
-      found.push_back(member_constraint(each.name, *value, std::string(each.older_name)));
+    for (ConstraintField& each : structured_outputs(*value, raw.find(kStructuredOutputs))) {
+      found.push_back(std::move(each));
     }
+  }
+  for (const Alias& each : kAliases) {
+    const Json* value = member(object, each.field);
+    if (value == nullptr || asks_for_nothing(each, *value)) continue;
+    found.push_back(
+        member_constraint(each.member, *value, raw.find(each.field), std::string(each.field)));
   }
   if (found.empty()) return std::nullopt;
   if (found.size() > 1) {
@@ -239,9 +274,7 @@ std::optional<ConstraintField> constraint_of(const Json& object) {
 
 std::vector<std::string_view> constraint_field_names() {
   std::vector<std::string_view> names = {kResponseFormat, kStructuredOutputs};
-  for (const Member& each : kMembers) {
-    if (!each.older_name.empty()) names.push_back(each.older_name);
-  }
+  for (const Alias& each : kAliases) names.push_back(each.field);
   return names;
 }
 

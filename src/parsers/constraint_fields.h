@@ -1,6 +1,7 @@
 #pragma once
 // Constraints as clients write them: OpenAI's response_format, vLLM's structured_outputs and its
-// older guided_json, guided_regex, guided_choice and guided_grammar.
+// older guided_json, guided_regex and others, llama.cpp's json_schema and grammar, and SGLang's
+// json_schema, regex and ebnf.
 //
 // Thread safety: free functions and plain values.
 #include <nlohmann/json_fwd.hpp>
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/raw_json.h"
 #include "quire/error.h"
 #include "quire/structured_output.h"
 
@@ -32,10 +34,12 @@ struct ConstraintField {
 };
 
 // The constraint that the fields of `object` ask for; none where they ask for none, for instance
-// with {"type": "text"}. Other fields of `object` are ignored. A schema given as an object is
-// written anew, with numbers as doubles; one given as a text is used unchanged. Throws
-// ConstraintFieldError for malformed fields, and where they ask for two constraints.
-std::optional<ConstraintField> constraint_of(const nlohmann::ordered_json& object);
+// with {"type": "text"}. Other fields of `object` are ignored. `raw` is the text that `object` was
+// read from: schemas are used as they are written there. Where it is not known, those given as
+// objects are written anew, with numbers as doubles. Throws ConstraintFieldError for malformed
+// fields, and where they ask for two constraints.
+std::optional<ConstraintField> constraint_of(const nlohmann::ordered_json& object,
+                                             const RawJson& raw);
 
 // The names of the fields that constraint_of() reads.
 std::vector<std::string_view> constraint_field_names();

@@ -12,7 +12,7 @@ using Json = nlohmann::ordered_json;
 using Kind = StructuredOutput::Kind;
 
 std::optional<ConstraintField> read(const std::string& text) {
-  return constraint_of(Json::parse(text));
+  return constraint_of(Json::parse(text), RawJson(text));
 }
 
 // "FIELD: MESSAGE" of what is refused, "" where nothing is.
@@ -37,7 +37,7 @@ TEST(ConstraintFields, ResponseFormats) {
   const auto schema = read(R"({"response_format": {"type": "json_schema", "json_schema": {
       "name": "x", "strict": true, "schema": {"type": "object", "minProperties": 1}}}})");
   EXPECT_EQ(schema->constraint.kind, Kind::kJsonSchema);
-  EXPECT_EQ(schema->constraint.text, R"({"type":"object","minProperties":1})");
+  EXPECT_EQ(schema->constraint.text, R"({"type": "object", "minProperties": 1})");
   EXPECT_EQ(schema->field, "response_format.json_schema.schema");
   const auto object = read(R"({"response_format": {"type": "json_object"}})");
   EXPECT_EQ(object->constraint.kind, Kind::kJsonObject);
@@ -46,10 +46,10 @@ TEST(ConstraintFields, ResponseFormats) {
 
 TEST(ConstraintFields, StructuredOutputsByBothNames) {
   for (const auto& [fields, field] : std::vector<std::pair<std::string, std::string>>{
-           {R"({"structured_outputs": {"json": {"type": "null"}}})", "structured_outputs.json"},
+           {R"({"structured_outputs": {"json": {"type":"null"}}})", "structured_outputs.json"},
            {R"({"structured_outputs": {"json": "{\"type\":\"null\"}"}})",
             "structured_outputs.json"},
-           {R"({"guided_json": {"type": "null"}})", "guided_json"}}) {
+           {R"({"guided_json": {"type":"null"}})", "guided_json"}}) {
     const auto found = read(fields);
     EXPECT_EQ(found->constraint.kind, Kind::kJsonSchema);
     EXPECT_EQ(found->constraint.text, R"({"type":"null"})");
@@ -65,6 +65,58 @@ TEST(ConstraintFields, StructuredOutputsByBothNames) {
             (StructuredOutput{.kind = Kind::kJsonObject}));
 }
 
+TEST(ConstraintFields, NamesOfOtherServers) {
+  const StructuredOutput schema{.kind = Kind::kJsonSchema, .text = R"({"const": 1.0})"};
+  EXPECT_EQ(read(R"({"json_schema": {"const": 1.0}})")->constraint, schema);
+  EXPECT_EQ(read(R"({"json_schema": "{\"const\": 1.0}"})")->constraint, schema);
+  const StructuredOutput grammar{.kind = Kind::kGrammar, .text = "root ::= \"a\""};
+  EXPECT_EQ(read(R"({"grammar": "root ::= \"a\""})")->constraint, grammar);
+  EXPECT_EQ(read(R"({"ebnf": "root ::= \"a\""})")->constraint, grammar);
+  EXPECT_EQ(read(R"({"regex": "a+"})")->constraint,
+            (StructuredOutput{.kind = Kind::kRegex, .text = "a+"}));
+  EXPECT_EQ(read(R"({"regex": "a+"})")->field, "regex");
+  EXPECT_EQ(read(R"({"guided_json_object": true})")->constraint,
+            (StructuredOutput{.kind = Kind::kJsonObject}));
+  EXPECT_EQ(read(R"({"guided_structural_tag": {"triggers": ["<"], "structures": [
+                    {"begin": "<", "schema": {"const": 1.0}, "end": ">"}]}})")
+                ->constraint.tags,
+            (std::vector<StructuralTag>{{"<", R"({"const": 1.0})", ">"}}));
+  EXPECT_EQ(read(R"({"grammar": "", "guided_json_object": false})"), std::nullopt);
+  EXPECT_EQ(refused(R"({"grammar": {"type": "regex"}})"),
+            "grammar: grammar is an object, but must be a string.");
+  EXPECT_EQ(refused(R"({"regex": "a", "guided_regex": "a"})"),
+            "regex: guided_regex and regex are both given, but an answer follows one of them.");
+}
+
+TEST(ConstraintFields, SchemasAreThoseThatAreWritten) {
+  const std::string schema =
+      R"({"const" : 18446744073709551617, "type":"number","type": "integer"})";
+  const std::string tags = R"({"type": "structural_tag", "triggers": ["<"], "structures": [
+      {"begin": "<a>", "end": ""}, {"begin": "<b>", "schema": )" +
+                           schema + R"(, "end": ""}]})";
+  for (const std::string& text :
+       {R"({"response_format": {"type": "json_schema", "json_schema": {"schema": )" + schema +
+            "}}}",
+        R"({"structured_outputs": {"json": )" + schema + "}}",
+        R"({"guided_json": {}, "guided_json":)" + schema + "}"}) {
+    EXPECT_EQ(read(text)->constraint.text, schema) << text;
+  }
+  for (const std::string& text : {R"({"response_format": )" + tags + "}",
+                                  R"({"structured_outputs": {"structural_tag": )" + tags + "}}"}) {
+    EXPECT_EQ(read(text)->constraint.tags[0].json_schema, "{}");
+    EXPECT_EQ(read(text)->constraint.tags[1].json_schema, schema) << text;
+  }
+  const std::string text = R"({"triggers": ["<"], "structures": [)"
+                           R"({"begin": "<", "schema": {"const": 1.0}, "end": ""}]})";
+  EXPECT_EQ(read(R"({"structured_outputs": {"structural_tag": )" + Json(text).dump() + "}}")
+                ->constraint.tags[0]
+                .json_schema,
+            R"({"const": 1.0})");
+  EXPECT_EQ(
+      constraint_of(Json::parse(R"({"guided_json": {"const" : 1.0}})"), RawJson())->constraint.text,
+      R"({"const":1.0})");
+}
+
 TEST(ConstraintFields, ASchemaGivenAsTextKeepsItsDigits) {
   EXPECT_EQ(read(R"({"guided_json": "{\"const\": 0.10}"})")->constraint.text, R"({"const": 0.10})");
 }
@@ -75,7 +127,7 @@ TEST(ConstraintFields, StructuralTags) {
       {"begin": "<fg>", "end": "</fg>"}]})";
   const StructuredOutput wanted{
       .kind = Kind::kTags,
-      .tags = {{"<f>", R"({"type":"null"})", "</f>"}, {"<fg>", "{}", "</fg>"}},
+      .tags = {{"<f>", R"({"type": "null"})", "</f>"}, {"<fg>", "{}", "</fg>"}},
       .triggers = {"<f"}};
   EXPECT_EQ(read(R"({"response_format": )" + tag + "}")->constraint, wanted);
   EXPECT_EQ(read(R"({"structured_outputs": {"structural_tag": )" + tag + "}}")->constraint, wanted);
@@ -129,7 +181,8 @@ TEST(ConstraintFields, RefuseWhatIsNoConstraint) {
 TEST(ConstraintFields, RefuseWhatIsNotActedOn) {
   EXPECT_TRUE(
       constraint_of(
-          Json::parse(R"({"structured_outputs": {"json": {}, "disable_any_whitespace": true}})"))
+          Json::parse(R"({"structured_outputs": {"json": {}, "disable_any_whitespace": true}})"),
+          {})
           ->constraint.disable_any_whitespace);
   EXPECT_EQ(refused(R"({"structured_outputs": {"json": {}, "disable_any_whitespace": 1}})"),
             "structured_outputs.disable_any_whitespace: structured_outputs.disable_any_whitespace "

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/json_text.h"
+#include "base/raw_json.h"
 #include "parsers/tool_call_constraint.h"
 
 namespace quire::server {
@@ -32,21 +32,21 @@ struct Function {
   bool must_follow;   // where the schema cannot be enforced, there is no answer
 };
 
-// Arguments are an object, whether the schema says so or not.
-std::string schema_of_object(const Json& parameters) {
+// Arguments are an object, whether the schema says so or not. `written` is its text.
+std::string schema_of_object(const Json& parameters, std::string written) {
   const auto type = parameters.find("type");
-  const bool says_so = type != parameters.end() && !(type->is_array() && type->size() > 1);
-  if (says_so) return parameters.dump();
-  Json schema;
-  const JsonClearer clearer(schema);
-  copy_json(parameters, schema);
-  schema["type"] = "object";
-  return schema.dump();
+  if (type == parameters.end()) {
+    written.insert(1, parameters.empty() ? R"("type":"object")" : R"("type":"object",)");
+  } else if (type->is_array() && type->size() > 1) {
+    const std::string_view types = RawJson(written).find("type").text();
+    const auto at = static_cast<size_t>(types.data() - written.data());
+    written.replace(at, types.size(), R"("object")");
+  }
+  return written;
 }
 
-Function function_of(const Json& tool, size_t index, bool forced) {
+Function function_of(const Json& tool, const std::string& written, size_t index, bool forced) {
   const Json& function = tool.at("function");
-  const auto parameters = function.find("parameters");
   const auto strict = function.find("strict");
   const bool says = strict != function.end() && strict->is_boolean();
   const bool free = says && !strict->get<bool>();
@@ -56,8 +56,8 @@ Function function_of(const Json& tool, size_t index, bool forced) {
                   .must_follow = !free && (says || forced)};
   if (free) {
     result.callable.arguments_schema = kAnyObject;
-  } else if (parameters != function.end() && !parameters->is_null()) {
-    result.callable.arguments_schema = schema_of_object(*parameters);
+  } else if (!written.empty()) {
+    result.callable.arguments_schema = schema_of_object(function.at("parameters"), written);
   }
   return result;
 }
@@ -72,7 +72,7 @@ std::vector<Function> functions_of(const GenerationRequest& request) {
         !is_string(tools[i].at("function").at("name"), request.tool_name)) {
       continue;
     }
-    functions.push_back(function_of(tools[i], i, forced));
+    functions.push_back(function_of(tools[i], request.tool_parameters.at(i), i, forced));
   }
   return functions;
 }

@@ -82,7 +82,7 @@ TEST(ConstrainAnswer, CallsFollowTheirSchemas) {
     EXPECT_EQ(output->triggers.empty(), min_tags == 1);
     ASSERT_EQ(output->tags.size(), num_tags);
     EXPECT_EQ(output->tags[0].json_schema,
-              R"({"properties":{"a":{"type":"integer"}},"type":"object"})");
+              R"({"type":"object","properties": {"a": {"type": "integer"}}})");
     EXPECT_EQ(output->max_tags, choice == kNamed ? 1 : UINT32_MAX);
   }
   EXPECT_EQ(constrained(tools(members))->tags[1].json_schema,
@@ -90,6 +90,20 @@ TEST(ConstrainAnswer, CallsFollowTheirSchemas) {
   EXPECT_EQ(constrained(tools(members) + R"(, "parallel_tool_calls": false)")->max_tags, 1u);
   EXPECT_EQ(constrained(tools(members, kRequired), ToolFormat::kLlama3Json)->tags[0].begin,
             "{\"name\": \"f\", \"parameters\": ");
+}
+
+TEST(ConstrainAnswer, ArgumentsAreAnObjectBySchemasAsTheyAreWritten) {
+  const auto schema_of = [](const std::string& parameters) {
+    return constrained(tools(R"("parameters": )" + parameters, kRequired))->tags[0].json_schema;
+  };
+  EXPECT_EQ(schema_of("{ }"), R"({"type":"object" })");
+  EXPECT_EQ(schema_of(R"({"const": {"a": 18446744073709551617}})"),
+            R"({"type":"object","const": {"a": 18446744073709551617}})");
+  EXPECT_EQ(schema_of(R"({"type": ["object", "null"], "maxProperties": 1.0})"),
+            R"({"type": "object", "maxProperties": 1.0})");
+  EXPECT_EQ(schema_of(R"({"type": ["object"], "x": 1e2})"), R"({"type": ["object"], "x": 1e2})");
+  EXPECT_TRUE(refused(tools(R"("parameters": {"minProperties": 1, "minProperties": 0})", kRequired))
+                  .starts_with("400 tools[0].function.parameters: "));
 }
 
 TEST(ConstrainAnswer, NotStrictIsAnyObject) {
@@ -121,7 +135,7 @@ TEST(ConstrainAnswer, ACallOrJson) {
       {"name": "x", "schema": {"type": "null"}}})";
   const auto output = constrained(tools(members) + format);
   ASSERT_EQ(output->tags.size(), 3u);
-  EXPECT_EQ(output->tags[2], (StructuralTag{"", R"({"type":"null"})", ""}));
+  EXPECT_EQ(output->tags[2], (StructuralTag{"", R"({"type": "null"})", ""}));
   EXPECT_EQ(constrained(tools(members, kRequired) + format)->tags.size(), 2u);
   EXPECT_TRUE(refused(tools(members) + R"(, "guided_regex": "a")")
                   .starts_with("400 guided_regex: guided_regex does not go with tools"));

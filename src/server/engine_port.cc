@@ -32,6 +32,10 @@ class AsyncEnginePort : public EnginePort {
   std::shared_ptr<const void> compile(const StructuredOutput& output) override {
     return llm_.compile(output);
   }
+  std::optional<std::shared_ptr<const void>> compile_by(
+      const StructuredOutput& output, std::chrono::steady_clock::time_point end) override {
+    return found(llm_.compile_by(output, end));
+  }
   std::optional<std::shared_ptr<const void>> find_compiled(
       const StructuredOutput& output) override {
     return found(llm_.find_compiled(output));

@@ -5,6 +5,7 @@
 // computes nothing.
 //
 // Thread safety: EnginePort from any thread, an OutputSource from one thread at a time.
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -46,6 +47,12 @@ class EnginePort {
   // Compiles a constraint, which may take seconds. submit() finds it while somebody holds the
   // result. Throws Error for what cannot be compiled. An engine without constraints accepts all.
   virtual std::shared_ptr<const void> compile(const StructuredOutput& /*output*/) {
+    return nullptr;
+  }
+  // The result or the Error of compile(), where that takes no longer than until `end`; else
+  // nothing.
+  virtual std::optional<std::shared_ptr<const void>> compile_by(
+      const StructuredOutput& /*output*/, std::chrono::steady_clock::time_point /*end*/) {
     return nullptr;
   }
   // The result or the Error of compile(), where that is known at once; nothing where it has to

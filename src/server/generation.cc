@@ -85,17 +85,28 @@ void Generation::prepare() {
 
 void Generation::go_on_preparing(PreparedGeneration prepared) {
   if (!prepared.needs_compiling) return this->prepared(std::move(prepared));
-  const auto work = std::make_shared<PreparedGeneration>(std::move(prepared));
-  const auto compile = [self = shared_from_this(), work] {
+  compile(std::make_shared<PreparedGeneration>(std::move(prepared)), Pace::kQuick);
+}
+
+void Generation::compile(std::shared_ptr<PreparedGeneration> work, Pace pace) {
+  const auto run = [self = shared_from_this(), work, pace] {
     if (self->exchange_->closed() || self->given_up_) return;
-    compile_constraint(*work, self->context_);
+    if (pace == Pace::kQuick) {
+      compile_quickly(*work, self->context_);
+    } else {
+      compile_constraint(*work, self->context_);
+    }
   };
-  const auto done = [self = shared_from_this(), work](const std::exception_ptr& failure) {
+  const auto done = [self = shared_from_this(), work, pace](const std::exception_ptr& failure) {
     if (self->state_ != State::kPreparing) return;
     if (failure) return self->break_off(failure);
-    self->guarded([&] { self->prepared(std::move(*work)); });
+    self->guarded([&] {
+      if (pace == Pace::kQuick && work->needs_compiling) return self->compile(work, Pace::kSlow);
+      self->prepared(std::move(*work));
+    });
   };
-  run_on_worker(context_, context_.compilers, compile, done, record_.client);
+  WorkerPool& threads = pace == Pace::kQuick ? context_.compilers : context_.slow_compilers;
+  run_on_worker(context_, threads, run, done, record_.client);
 }
 
 void Generation::prepared(PreparedGeneration prepared) {

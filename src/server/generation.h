@@ -81,6 +81,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void prepare();
   // Prepares the answer's constraint. That may take seconds, so other threads do it.
   void go_on_preparing(PreparedGeneration prepared);
+  // What takes too long for kQuick goes on with kSlow.
+  enum class Pace { kQuick, kSlow };
+  void compile(std::shared_ptr<PreparedGeneration> work, Pace pace);
   void prepared(PreparedGeneration prepared);
   void enqueue();
   // Sets the deadline, counted from arrival, so that it includes every wait.

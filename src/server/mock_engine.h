@@ -37,6 +37,8 @@ class MockEngine : public EnginePort {
                                        RequestOptions options,
                                        std::function<void()> on_ready) override;
   std::shared_ptr<const void> compile(const StructuredOutput& output) override;
+  std::optional<std::shared_ptr<const void>> compile_by(
+      const StructuredOutput& output, std::chrono::steady_clock::time_point end) override;
   std::optional<std::shared_ptr<const void>> find_compiled(const StructuredOutput& output) override;
   void load_lora(const std::string& name, const std::string& path, bool replace,
                  const LoraPathCheck& check) override;
@@ -50,7 +52,8 @@ class MockEngine : public EnginePort {
   int64_t num_held_loras() const;
   // Stops the engine, or lets it go on.
   void hold(bool held);
-  // While true, compiling does not return, except for the regular expression "known".
+  // While true, compiling does not return, except for the regular expression "known", and nothing
+  // but "short" is compiled before an end.
   void hold_compiling(bool held);
   // The texts of what was compiled, in order.
   std::vector<std::string> compiled() const;
@@ -191,6 +194,14 @@ inline std::unique_ptr<OutputSource> MockEngine::submit(std::vector<int32_t> pro
 inline std::shared_ptr<const void> MockEngine::compile(const StructuredOutput& output) {
   std::unique_lock lock(mutex_);
   wake_.wait(lock, [this] { return !compiling_held_; });
+  compiled_.push_back(output.text);
+  return nullptr;
+}
+
+inline std::optional<std::shared_ptr<const void>> MockEngine::compile_by(
+    const StructuredOutput& output, std::chrono::steady_clock::time_point /*end*/) {
+  const std::lock_guard lock(mutex_);
+  if (compiling_held_ && output.text != "short") return std::nullopt;
   compiled_.push_back(output.text);
   return nullptr;
 }

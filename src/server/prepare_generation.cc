@@ -1,6 +1,7 @@
 #include "server/prepare_generation.h"
 
 #include <fmt/format.h>
+#include <chrono>
 
 #include <algorithm>
 #include <utility>
@@ -89,18 +90,27 @@ void constrain(PreparedGeneration& prepared, const AnswerSource& source) {
                                          prepared.constraint_begins_after, source);
 }
 
-// A constraint that somebody has had compiled waits for no other.
-void constrain_if_known(PreparedGeneration& prepared, const ServiceContext& context) {
+// `get`: the compiled constraint, or nothing where others have to go on.
+template <typename Get>
+void constrain_if(PreparedGeneration& prepared, const Get& get) {
   struct NotCompiled {};
   try {
     constrain(prepared, [&](const StructuredOutput& output) {
-      const auto found = context.engine.find_compiled(output);
-      if (!found) throw NotCompiled();
-      return *found;
+      const std::optional<std::shared_ptr<const void>> compiled = get(output);
+      if (!compiled) throw NotCompiled();
+      return *compiled;
     });
+    prepared.needs_compiling = false;
   } catch (const NotCompiled&) {
     prepared.needs_compiling = true;
   }
+}
+
+// A constraint that somebody has had compiled waits for no other.
+void constrain_if_known(PreparedGeneration& prepared, const ServiceContext& context) {
+  constrain_if(prepared, [&](const StructuredOutput& output) {
+    return context.engine.find_compiled(output);
+  });
 }
 
 // What `get` gives, or the error of a request that names the adapter.
@@ -171,15 +181,15 @@ PreparedGeneration prepare_generation(RequestKind kind, std::string body,
   PreparedGeneration prepared;
   GenerationRequest& request = prepared.request;
   budget.charge_body(body);
-  Json json = parse_object_body(body);
-  std::string().swap(body);
   if (kind == RequestKind::kChat) {
-    request = parse_chat_request(std::move(json), context.model, context.api);
+    request = parse_chat_request(body, context.model, context.api);
+    std::string().swap(body);
     const RenderedChat prompt = chat_prompt(prepared, context);
     prepared.prompts.push_back(encode(context, prompt.text, prompt.from_messages,
                                       request.add_special_tokens, "messages", budget));
   } else {
-    request = parse_completion_request(std::move(json), context.model, context.api);
+    request = parse_completion_request(body, context.model, context.api);
+    std::string().swap(body);
     for (size_t i = 0; i < request.prompts.size(); ++i) {
       if (auto* text = std::get_if<std::string>(&request.prompts[i])) {
         prepared.prompts.push_back(
@@ -204,6 +214,14 @@ std::optional<HeldLora> find_adapter(const std::string& name, const ServiceConte
 
 HeldLora read_adapter(const std::string& name, const ServiceContext& context) {
   return or_adapter_error(name, context.model, [&] { return context.engine.hold_lora(name); });
+}
+
+void compile_quickly(PreparedGeneration& prepared, const ServiceContext& context) {
+  constexpr std::chrono::milliseconds kQuick{50};
+  const auto end = std::chrono::steady_clock::now() + kQuick;
+  constrain_if(prepared, [&](const StructuredOutput& output) {
+    return context.engine.compile_by(output, end);
+  });
 }
 
 void compile_constraint(PreparedGeneration& prepared, const ServiceContext& context) {

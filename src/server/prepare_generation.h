@@ -22,7 +22,7 @@ struct PreparedGeneration {
   std::vector<std::vector<int32_t>> prompts;  // token ids, each shorter than max_model_len
   OutputParserConfig parser;                  // chats; its next_tool_call_id is not set
   std::shared_ptr<const void> constraint;     // what holds the answer's, compiled
-  bool needs_compiling = false;               // by compile_constraint()
+  bool needs_compiling = false;               // by compile_quickly() or compile_constraint()
   std::string constraint_begins_after;        // constrain_answer()'s argument
   int64_t num_prompt_tokens() const;          // over all prompts
   // Memory while it runs: of the prompts, their log-probabilities and the answer's constraint.
@@ -35,6 +35,9 @@ struct PreparedGeneration {
 PreparedGeneration prepare_generation(RequestKind kind, std::string body,
                                       const ServiceContext& context, RequestBudget& budget);
 
+// Compiles the answer's constraint, unless that takes longer than a twentieth of a second: then it
+// leaves it to compile_constraint(). Throws ApiError for what cannot be enforced.
+void compile_quickly(PreparedGeneration& prepared, const ServiceContext& context);
 // Compiles the answer's constraint, which may take seconds. Throws ApiError for what cannot be
 // enforced.
 void compile_constraint(PreparedGeneration& prepared, const ServiceContext& context);

@@ -181,6 +181,7 @@ Service::Service(ServiceConfig config, ModelInfo model, ServiceEnvironment envir
                .timers = timers_,
                .workers = workers_,
                .compilers = compilers_,
+               .slow_compilers = slow_compilers_,
                .adapter_readers = adapter_readers_,
                .ready = std::make_shared<ReadyList>(
                    [post = patient(environment_.post),
@@ -190,6 +191,7 @@ Service::Service(ServiceConfig config, ModelInfo model, ServiceEnvironment envir
       generations_(context_),
       workers_(config_.num_workers),
       compilers_(config_.num_compilers),
+      slow_compilers_(config_.num_compilers),
       adapter_readers_(model_.adapters == nullptr ? 0 : kAdapterReaders),
       adapter_loaders_(model_.loads_adapters ? 1 : 0) {
   memory_->on_much_ended([this] { free_memory_soon(); });

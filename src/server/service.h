@@ -163,6 +163,7 @@ class Service {
   // These come last because their tasks use the members above.
   WorkerPool workers_;
   WorkerPool compilers_;
+  WorkerPool slow_compilers_;
   WorkerPool adapter_readers_;  // for requests
   WorkerPool adapter_loaders_;  // for those who load adapters: however many, requests pass them
 };

@@ -55,6 +55,23 @@ TEST_F(ServiceCompilingTest, HoldsNobodyElseUp) {
   }
 }
 
+TEST_F(ServiceCompilingTest, ShortOnesWaitForNoLongOnes) {
+  std::vector<std::shared_ptr<FakeExchange>> slow;
+  for (int i = 0; i < 6; ++i) {
+    slow.push_back(constrained("slow" + std::to_string(i), "127.0.0." + std::to_string(i)));
+  }
+  const auto quick = constrained("short");
+  finish(*quick);
+  EXPECT_EQ(quick->response->status, 200);
+  for (const auto& exchange : slow) EXPECT_FALSE(exchange->complete);
+  engine_.hold_compiling(false);
+  for (const auto& exchange : slow) {
+    finish(*exchange);
+    EXPECT_EQ(exchange->response->status, 200);
+  }
+  EXPECT_EQ(engine_.compiled().size(), 7u);
+}
+
 TEST_F(ServiceCompilingTest, ClientsMayGoMeanwhile) {
   const auto gone = constrained("slow");
   const auto stays = constrained("slow too");

@@ -33,8 +33,9 @@ struct ServiceConfig {
   bool log_requests = false;  // a line with all facts for each generation, whatever access_log says
   RequestLogConfig request_log{};
   ResumableConfig resumable{};
-  int num_workers = 2;    // threads that parse, render and tokenise
-  int num_compilers = 4;  // threads that compile what answers have to be
+  int num_workers = 2;  // threads that parse, render and tokenise
+  // Threads that compile what answers have to be: so many for what is quick, and for the rest.
+  int num_compilers = 4;
   // Where clients may load adapters from (--lora-dir); empty: from any folder.
   std::string lora_dir{};
   // The most names of adapters at a time.

@@ -43,7 +43,8 @@ struct ServiceContext {
   std::shared_ptr<MemoryAccount> memory;  // of all requests
   TimerQueue& timers;
   WorkerPool& workers;
-  WorkerPool& compilers;        // of what answers have to be
+  WorkerPool& compilers;        // of what answers have to be, where that is quick
+  WorkerPool& slow_compilers;   // of the rest
   WorkerPool& adapter_readers;  // for requests whose adapters are not in memory
   std::shared_ptr<ReadyList> ready;
   // Runs a task on the I/O thread, after this call has returned. From any thread. If there is no

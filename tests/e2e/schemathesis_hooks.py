@@ -18,7 +18,7 @@ BEYOND_THE_SCHEMA = re.compile(
     r"|^The name of the adapter has \d+ bytes"
     r"|structured_outputs is empty, but must have one of"
     r"|begins with none of the triggers"
-    r"|structured_outputs\.structural_tag\S* is "  # of its form as a string
+    r"|(structured_outputs\.|guided_)structural_tag\S* is "  # of its form as a string
     r"|An answer takes at least \d+ tokens"
     r"|template knows no tool calls, so none can be forced", re.DOTALL)
 

@@ -39,8 +39,14 @@ CONSTRAINTS = {
     "choice": ({"structured_outputs": {"choice": ["noun", "verb", "neither"]}},
                lambda text: text in ["noun", "verb", "neither"]),
     "grammar": ({"structured_outputs": {"grammar": GRAMMAR}}, lambda text: re.fullmatch(r"\(*[a-c]{1,3}\)*", text)),
+    "grammar of the W3C": ({"structured_outputs": {"grammar": "list ::= [#x61-#x63] (',' #x64)? /* two */"}},
+                           lambda text: re.fullmatch("[a-c](,d)?", text)),
+    "grammar of ISO": ({"structured_outputs": {"grammar": 'list = 2 * "a", [ "b" ];'}},
+                       lambda text: re.fullmatch("aab?", text)),
     "any object": ({"structured_outputs": {"json_object": True}}, lambda text: follows(text, {"type": "object"})),
     "guided_json": ({"guided_json": SCHEMA}, lambda text: follows(text, SCHEMA)),
+    "json_schema of llama.cpp": ({"json_schema": SCHEMA}, lambda text: follows(text, SCHEMA)),
+    "ebnf of SGLang": ({"ebnf": GRAMMAR}, lambda text: re.fullmatch(r"\(*[a-c]{1,3}\)*", text)),
     "guided_regex": ({"guided_regex": "[ab]{4}"}, lambda text: re.fullmatch("[ab]{4}", text)),
     "guided_choice": ({"guided_choice": ["yes", "no"]}, lambda text: text in ["yes", "no"]),
     "guided_grammar": ({"guided_grammar": GRAMMAR}, lambda text: re.fullmatch(r"\(*[a-c]{1,3}\)*", text)),
@@ -94,6 +100,13 @@ class Asks(CliTest):
 
 
 class Answers(Asks):
+    def test_numbers_keep_their_digits(self):
+        number = 2 ** 64 + 1  # which no double is
+        for fields in [{"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"const": number}}}},
+                       {"structured_outputs": {"json": {"const": number}}}, {"guided_json": {"const": number}}]:
+            choice, = self.chat(**fields)
+            self.assertEqual(json.loads(choice["message"]["content"]), number, fields)
+
     def test_every_field(self):
         for name, (fields, is_right) in CONSTRAINTS.items():
             for temperature in [0, 1.5]:
@@ -238,6 +251,13 @@ class Tools(Asks):
             choice, = self.chat(tools=TOOLS, tool_choice={"type": "function", "function": {"name": name}})
             self.assertEqual(len(self.check_calls(choice, [name])), 1)
             self.assertEqual(choice["finish_reason"], "length" if choice.get("steered_to_end") else "tool_calls")
+
+    def test_numbers_keep_their_digits(self):
+        number = 2 ** 64 + 1  # which no double is
+        pinned = {"properties": {"n": {"const": number}}, "required": ["n"], "additionalProperties": False}
+        choice, = self.chat(tools=[tool("count", pinned)], tool_choice="required", parallel_tool_calls=False)
+        call, = choice["message"]["tool_calls"]
+        self.assertEqual(json.loads(call["function"]["arguments"]), {"n": number})
 
     def test_one_at_a_time(self):
         for seed in range(3):

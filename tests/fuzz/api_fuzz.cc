@@ -38,11 +38,10 @@ void parse(char endpoint, std::string_view body) {
   static const ChatTemplate chat_template(kTemplate);
   switch (endpoint) {
     case 'c':
-      render_prompt(chat_template, parse_chat_request(parse_object_body(body), model, api));
+      render_prompt(chat_template, parse_chat_request(body, model, api));
       break;
     case 'p':
-      if (parse_completion_request(parse_object_body(body), model, api).prompts.empty())
-        std::abort();
+      if (parse_completion_request(body, model, api).prompts.empty()) std::abort();
       break;
     case 't': {
       auto request = parse_tokenize_request(parse_object_body(body), model, api);

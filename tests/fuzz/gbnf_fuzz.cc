@@ -1,5 +1,5 @@
-// A grammar in GBNF or Lark's notation, up to the last line, and a text there: a grammar or one
-// quire::Error.
+// A grammar in GBNF, Lark's notation or EBNF, up to the last line, and a text there: a grammar or
+// one quire::Error.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -25,7 +25,7 @@ constexpr const char* kGrammarCheckFooter =
     R"(Reads JSON lines with one constraint and texts:
   {"json_schema": {...}, "texts": ["...", ...]}   texts that are JSON which the schema describes
   {"regex": "...", "texts": [...]}                texts that the expression matches as a whole
-  {"grammar": "root ::= ...", "texts": [...]}     texts of a grammar in GBNF or Lark's notation
+  {"grammar": "root ::= ...", "texts": [...]}     texts of a grammar in GBNF, Lark's notation or EBNF
   {"choice": ["...", ...], "texts": [...]}        texts that are one of these
 and prints which texts are accepted. Given a model, it also prints which texts could be generated,
 token by token as the model's tokenizer cuts them, and how long the masks of allowed tokens took; the

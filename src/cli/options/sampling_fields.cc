@@ -83,29 +83,12 @@ constexpr Access biases() {
           .show = [](const SamplingParams& params) { return shown(params.logit_bias); }};
 }
 
-// The constraint that a field of that name asks for; what is wrong with it is an Error.
-std::optional<StructuredOutput> constraint_from(std::string_view name, const Json& value) {
-  auto found = constraint_of(Json{{std::string(name), value}});
-  if (!found) return std::nullopt;
-  return std::move(found->constraint);
-}
-
 constexpr std::string_view kResponseFormat = "response_format";
 constexpr std::string_view kStructuredOutputs = "structured_outputs";
 
-constexpr Access response_format() {
-  return {.store =
-              [](SamplingParams& params, const Json& value) {
-                params.structured_output = constraint_from(kResponseFormat, value);
-              },
-          .show = [](const SamplingParams&) { return std::string("none"); }};
-}
-
-constexpr Access structured_outputs() {
-  return {.store =
-              [](SamplingParams& params, const Json& value) {
-                params.structured_output = constraint_from(kStructuredOutputs, value);
-              },
+// Of constraints apply() stores what set() has read.
+constexpr Access constraint() {
+  return {.store = [](SamplingParams&, const Json&) {},
           .show = [](const SamplingParams&) { return std::string("none"); }};
 }
 
@@ -151,8 +134,8 @@ constexpr std::array kFields = {
     Field{"prompt_logprobs", Kind::kInteger, true, "N", "The same for the prompt's tokens (--json)",
           optional<&P::prompt_logprobs>()},
     // Of lines only: constraint_options.h has the options.
-    Field{kResponseFormat, Kind::kConstraint, true, "", "", response_format()},
-    Field{kStructuredOutputs, Kind::kConstraint, true, "", "", structured_outputs()},
+    Field{kResponseFormat, Kind::kConstraint, true, "", "", constraint()},
+    Field{kStructuredOutputs, Kind::kConstraint, true, "", "", constraint()},
 };
 
 const Field* find_field(std::string_view name) {
@@ -282,7 +265,8 @@ std::string dashed(std::string_view name) {
 
 }  // namespace
 
-void SamplingFields::set(std::string_view name, const Json& value, std::string_view where) {
+void SamplingFields::set(std::string_view name, const Json& value, std::string_view where,
+                         std::string_view text) {
   const Field* field = find_field(name);
   if (field == nullptr) {
     throw Error(fmt::format("{}: unknown field {}{}", where, name, did_you_mean(name, names())));
@@ -295,19 +279,27 @@ void SamplingFields::set(std::string_view name, const Json& value, std::string_v
     throw Error(fmt::format("{}: expected {}, got {}", place, expected(*field), json_kind(value)));
   }
   if (field->kind == Kind::kTokenIds) token_ids_from_json(checked, place);
-  if (field->kind == Kind::kConstraint && !none) check_constraint(name, checked, where);
+  if (field->kind == Kind::kConstraint && !none) {
+    constraint_ = constraint_from(name, checked, where, text);
+  } else if (field->kind == Kind::kConstraint && has(name)) {
+    constraint_.reset();  // another field's stays
+  }
   fields_[std::string(name)] = std::move(checked);
 }
 
-void SamplingFields::check_constraint(std::string_view name, const Json& value,
-                                      std::string_view where) const {
+std::optional<StructuredOutput> SamplingFields::constraint_from(std::string_view name,
+                                                                const Json& value,
+                                                                std::string_view where,
+                                                                std::string_view text) const {
   for (const Field& other : kFields) {
     if (other.kind != Kind::kConstraint || other.name == name || !has(other.name)) continue;
     throw Error(fmt::format("{}: {} and {} are both given, but an output follows one constraint",
                             where, other.name, name));
   }
   try {
-    constraint_from(name, value);
+    std::optional<ConstraintField> found =
+        constraint_of(Json{{std::string(name), value}}, RawJson(text));
+    return found ? std::optional(std::move(found->constraint)) : std::nullopt;
   } catch (const Error& error) {
     throw Error(fmt::format("{}: {}", where, error.what()));
   }
@@ -330,7 +322,11 @@ void SamplingFields::add(std::string_view name, const Json& value, std::string_v
 }
 
 SamplingParams SamplingFields::apply(SamplingParams defaults) const {
-  for (const auto& [name, value] : fields_.items()) find_field(name)->access.store(defaults, value);
+  for (const auto& [name, value] : fields_.items()) {
+    const Field& field = *find_field(name);
+    field.access.store(defaults, value);
+    if (field.kind == Kind::kConstraint) defaults.structured_output = constraint_;
+  }
   return defaults;
 }
 

@@ -3,6 +3,7 @@
 //
 // One table serves both, so that names, types and messages are the same. A value given replaces the
 // default, which is the model's own; fields left out keep it.
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,8 +20,11 @@ namespace quire::cli {
 class SamplingFields {
  public:
   // Sets one field, e.g. set("top_p", 0.9); null stands for "none" where the field may be left out.
-  // Throws Error, opening with `where`, for an unknown name or a value of the wrong type.
-  void set(std::string_view name, const Json& value, std::string_view where);
+  // `text`: the object that has the field, as the user wrote it, where that is known; a
+  // constraint's schema is taken from it, with all of its digits. Throws Error, opening with
+  // `where`, for an unknown name or a value of the wrong type.
+  void set(std::string_view name, const Json& value, std::string_view where,
+           std::string_view text = {});
   // Adds to a field that holds a list or a map, or sets any other.
   void add(std::string_view name, const Json& value, std::string_view where);
 
@@ -38,10 +42,14 @@ class SamplingFields {
   static std::vector<std::string> names();
 
  private:
-  // Throws Error, opening with `where`, for a malformed constraint, or a second one.
-  void check_constraint(std::string_view name, const Json& value, std::string_view where) const;
+  // None where the value asks for none. Throws Error, opening with `where`, for a malformed
+  // constraint, or a second one.
+  std::optional<StructuredOutput> constraint_from(std::string_view name, const Json& value,
+                                                  std::string_view where,
+                                                  std::string_view text) const;
 
   Json fields_ = Json::object();
+  std::optional<StructuredOutput> constraint_;  // what the constraint's field asks for
 };
 
 // Adds an option for each sampling parameter but constraints: --top-p for top_p and so on. `fields`

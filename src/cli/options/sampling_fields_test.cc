@@ -32,7 +32,7 @@ SamplingFields from_options(std::vector<std::string> arguments) {
 SamplingFields from_json(std::string_view text) {
   SamplingFields fields;
   const Json object = Json::parse(text);
-  for (const auto& [name, value] : object.items()) fields.set(name, value, "line 1");
+  for (const auto& [name, value] : object.items()) fields.set(name, value, "line 1", text);
   return fields;
 }
 
@@ -132,6 +132,12 @@ TEST(SamplingFields, ReadConstraintsFromJson) {
       regex);
   EXPECT_EQ(from_json(R"({"response_format": {"type": "text"}})").apply(defaults).structured_output,
             std::nullopt);
+  EXPECT_EQ(
+      from_json(R"({"n": 2, "structured_outputs": {"json": {"const": 18446744073709551617}}})")
+          .apply(defaults)
+          .structured_output,
+      (StructuredOutput{.kind = StructuredOutput::Kind::kJsonSchema,
+                        .text = R"({"const": 18446744073709551617})"}));
   EXPECT_EQ(from_json(R"({"structured_outputs": null})").apply(defaults).structured_output,
             std::nullopt);
   EXPECT_THAT([] { from_json(R"({"response_format": {"type": "xml"}})"); },

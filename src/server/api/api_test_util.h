@@ -40,11 +40,11 @@ inline const ApiDescription& test_api() {
 }
 
 inline GenerationRequest parse_chat(std::string_view body) {
-  return parse_chat_request(parse_object_body(body), test_model(), test_api());
+  return parse_chat_request(body, test_model(), test_api());
 }
 
 inline GenerationRequest parse_completion(std::string_view body) {
-  return parse_completion_request(parse_object_body(body), test_model(), test_api());
+  return parse_completion_request(body, test_model(), test_api());
 }
 
 // A chat of one message, with these further fields: R"("n": 2)".

@@ -22,6 +22,16 @@ void take_chat_logprobs(const Json& body, GenerationRequest& request) {
   request.sampling.logprobs = alternatives;
 }
 
+// As the client wrote them. Nulls are schemas that were not given.
+std::vector<std::string> tool_parameters(const RawJson& body) {
+  std::vector<std::string> schemas;
+  for (const RawJson& tool : body.find("tools").items()) {
+    const std::string_view schema = tool.find("function").find("parameters").text();
+    schemas.emplace_back(schema == "null" ? "" : schema);
+  }
+  return schemas;
+}
+
 bool has_tool(const Json& tools, const std::string& name) {
   return std::any_of(tools.begin(), tools.end(),
                      [&](const Json& tool) { return tool.at("function").at("name") == name; });
@@ -65,15 +75,18 @@ void take_reasoning(const Json& body, GenerationRequest& request) {
 
 }  // namespace
 
-GenerationRequest parse_chat_request(Json body, const ModelInfo& model, const ApiDescription& api) {
+GenerationRequest parse_chat_request(std::string_view text, const ModelInfo& model,
+                                     const ApiDescription& api) {
+  Json body = parse_object_body(text);
   const JsonClearer clearer(body);
+  const RawJson raw(text);
   check_model(body, model);
   api.check(kChatSchemaName, body);
   GenerationRequest request;
   request.kind = RequestKind::kChat;
   request.warnings = api.near_misses(kChatSchemaName, body);
   request.add_special_tokens = false;  // the template writes them
-  take_common_fields(body, model, request);
+  take_common_fields(body, raw, model, request);
   take_chat_logprobs(body, request);
   for (const char* name : {"max_tokens", "max_completion_tokens"}) {
     if (const Json* limit = given(body, name)) {
@@ -89,6 +102,7 @@ GenerationRequest parse_chat_request(Json body, const ModelInfo& model, const Ap
   }
   request.continue_final_message = continues_final_message(body);
   request.chat = take_chat(body);
+  if (!request.chat.tools.is_null()) request.tool_parameters = tool_parameters(raw);
   take_tool_choice(body, request);
   take_reasoning(body, request);
   return request;

@@ -179,8 +179,8 @@ TEST(ChatRequest, RefusesWhatIsNotSupported) {
 TEST(ChatRequest, NeedsAChatTemplate) {
   ModelInfo base = test_model();
   base.has_chat_template = false;
-  const std::string message = refusal(
-      [&] { parse_chat_request(parse_object_body(chat_body()), base, ApiDescription(base)); });
+  const std::string message =
+      refusal([&] { parse_chat_request(chat_body(), base, ApiDescription(base)); });
   EXPECT_TRUE(message.starts_with("400 messages: The model has no chat template")) << message;
 }
 

@@ -63,8 +63,9 @@ void take_completion_logprobs(const Json& body, GenerationRequest& request) {
 
 }  // namespace
 
-GenerationRequest parse_completion_request(Json body, const ModelInfo& model,
+GenerationRequest parse_completion_request(std::string_view text, const ModelInfo& model,
                                            const ApiDescription& api) {
+  Json body = parse_object_body(text);
   const JsonClearer clearer(body);
   check_model(body, model);
   check_num_ids(body, model);
@@ -72,7 +73,7 @@ GenerationRequest parse_completion_request(Json body, const ModelInfo& model,
   GenerationRequest request;
   request.kind = RequestKind::kCompletion;
   request.warnings = api.near_misses(kCompletionSchemaName, body);
-  take_common_fields(body, model, request);
+  take_common_fields(body, RawJson(text), model, request);
   take_completion_logprobs(body, request);
   constexpr int64_t kDefaultMaxTokens = 16;  // OpenAI's
   request.sampling.max_tokens = kDefaultMaxTokens;

@@ -178,6 +178,9 @@ TEST(CompletionRequest, RefusesWhatIsNotSupported) {
   const char* fields[] = {
       R"("suffix": "end")",
       R"("structural_tag": {})",
+      R"("choice": ["a"])",
+      R"("structured_output": {"regex": "a"})",
+      R"("guided_decoding": {"regex": "a"})",
       R"("guided_whitespace_pattern": " ")",
       R"("use_beam_search": true)",
       R"("allowed_token_ids": [1])",

@@ -38,6 +38,8 @@ struct GenerationRequest {
   ToolChoice tool_choice = ToolChoice::kNone;
   std::string tool_name{};  // of kNamed
   bool parallel_tool_calls = true;
+  // The schema of each tool's parameters as the client wrote it; empty where it gave none.
+  std::vector<std::string> tool_parameters{};
   bool include_reasoning = true;
 
   SamplingParams sampling{};
@@ -73,10 +75,12 @@ struct GenerationRequest {
 };
 
 // The request that `body` describes. Throws ApiError, naming the parameter: 404 for a model that is
-// not served; 400 for what the API's schema refuses, for what quire cannot do (images, a suffix,
+// not served; 400 for what is no JSON object (parse_object_body()), for what the API's schema
+// refuses, for what quire cannot do (images, a suffix,
 // ...) and for fields that contradict each other.
-GenerationRequest parse_chat_request(Json body, const ModelInfo& model, const ApiDescription& api);
-GenerationRequest parse_completion_request(Json body, const ModelInfo& model,
+GenerationRequest parse_chat_request(std::string_view body, const ModelInfo& model,
+                                     const ApiDescription& api);
+GenerationRequest parse_completion_request(std::string_view body, const ModelInfo& model,
                                            const ApiDescription& api);
 
 }  // namespace quire::server

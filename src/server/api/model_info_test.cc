@@ -68,8 +68,7 @@ TEST(ModelInfo, RequestsNameAdapters) {
   const ModelInfo model = model_with_adapters();
   const ApiDescription api(model);
   const auto parse = [&](const std::string& name) {
-    return parse_completion_request(
-        parse_object_body(completion_body(R"("model": ")" + name + "\"")), model, api);
+    return parse_completion_request(completion_body(R"("model": ")" + name + "\""), model, api);
   };
   EXPECT_EQ(parse("lexicon:caps").adapter, "caps");
   EXPECT_EQ(parse("lexicon:caps").model, "caps");

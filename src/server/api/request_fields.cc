@@ -44,9 +44,9 @@ void take_sampling(const Json& body, SamplingParams& params) {
   }
 }
 
-void take_constraint(const Json& body, GenerationRequest& request) {
+void take_constraint(const Json& body, const RawJson& raw, GenerationRequest& request) {
   try {
-    std::optional<ConstraintField> found = constraint_of(body);
+    std::optional<ConstraintField> found = constraint_of(body, raw);
     if (!found) return;
     request.sampling.structured_output = std::move(found->constraint);
     request.constraint_field = std::move(found->field);
@@ -69,7 +69,8 @@ void check_model(const Json& body, const ModelInfo& model) {
   if (!find_model(model, name)) throw model_not_found(name);
 }
 
-void take_common_fields(const Json& body, const ModelInfo& model, GenerationRequest& request) {
+void take_common_fields(const Json& body, const RawJson& raw, const ModelInfo& model,
+                        GenerationRequest& request) {
   std::string name = model.id;
   take_field(body, "model", name);
   const std::optional<NamedModel> named = find_model(model, name);
@@ -79,7 +80,7 @@ void take_common_fields(const Json& body, const ModelInfo& model, GenerationRequ
   request.sampling = model.defaults;
   request.sampling.max_tokens = std::nullopt;
   take_sampling(body, request.sampling);
-  take_constraint(body, request);
+  take_constraint(body, raw, request);
   request.prompt_logprobs = given(body, "prompt_logprobs") != nullptr;
 
   take_field(body, "add_special_tokens", request.add_special_tokens);

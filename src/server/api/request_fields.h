@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/raw_json.h"
 #include "server/api/api_error.h"
 #include "server/api/generation_request.h"
 #include "server/api/json_body.h"
@@ -25,9 +26,10 @@ void take_field(const Json& body, std::string_view name, T& target) {
 void check_model(const Json& body, const ModelInfo& model);
 
 // Fills in the fields that chats and completions share: sampling, streaming, priority, ... It
-// leaves out logprobs, max_tokens and the prompt. Throws ApiError 400 for fields that contradict
-// each other.
-void take_common_fields(const Json& body, const ModelInfo& model, GenerationRequest& request);
+// leaves out logprobs, max_tokens and the prompt. `raw` is the text of `body`. Throws ApiError 400
+// for fields that contradict each other.
+void take_common_fields(const Json& body, const RawJson& raw, const ModelInfo& model,
+                        GenerationRequest& request);
 
 // Throws ApiError 400 for sampling parameters that do not go together.
 void check_sampling(const SamplingParams& params);
