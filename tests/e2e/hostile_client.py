@@ -19,7 +19,7 @@ PAUSE_S = 0.002  # of slow clients: several times what the server takes to come 
 SMALL_BUFFER = 4096
 MAX_SLOW_READS = 30
 KEPT_OPEN = b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n"
-SENTENCE = re.compile(r"\S+( \S+){2,}", re.DOTALL)
+SENTENCE = re.compile(r"\S+( \S+){2,}", re.DOTALL | re.ASCII)  # it may quote a value of other white space
 # A refusal may be lost where it comes before the whole request was sent: closing then resets the connection.
 MAX_BYTES_SENT_AT_ONCE = 64 << 10
 
