@@ -66,6 +66,21 @@ TEST(JsonSchema, AnyJson) {
          "{\"a\":1,\"\\u0061\":2}"}}});
 }
 
+TEST(JsonSchema, UnevaluatedThatDemandNothing) {
+  expect({
+      {R"({"type": "object", "anyOf": [{"properties": {"a": {"type": "null"}}, "required": ["a"]},
+                                       {"required": ["b"]}], "unevaluatedProperties": true})",
+       {R"({"a": null, "c": 1})", R"({"b": 1})"},
+       {R"({"a": 1})", "{}"}},
+      {R"({"type": "array", "contains": {"const": 1}, "unevaluatedItems": {}})",
+       {"[2, 1]"},
+       {"[2]"}},
+      {R"({"allOf": [{"unevaluatedProperties": true}], "unevaluatedProperties": false})",
+       {R"({"a": 1})"},
+       {}},
+  });
+}
+
 TEST(JsonSchema, ManyChoicesOnAMember) {
   // Only one of the conditions is met by a value, so there are as many alternatives as conditions.
   std::string conditions;
