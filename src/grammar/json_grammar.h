@@ -18,7 +18,7 @@ namespace quire::grammar {
 inline constexpr int kNoGoal = -1;  // that nothing fulfils
 
 // For how many kinds of items or members an array or object may demand a certain number.
-inline constexpr size_t kMaxWitnesses = 3;
+inline constexpr size_t kMaxWitnesses = 5;
 
 // The goals of an item or member, one for each set (bits) of the kinds, "witnesses", of which an
 // array or object demands a certain number: the goal of being exactly these. kNoGoal: it cannot be

@@ -66,6 +66,21 @@ TEST(JsonSchema, AnyJson) {
          "{\"a\":1,\"\\u0061\":2}"}}});
 }
 
+TEST(JsonSchema, UnevaluatedThatDemandNothing) {
+  expect({
+      {R"({"type": "object", "anyOf": [{"properties": {"a": {"type": "null"}}, "required": ["a"]},
+                                       {"required": ["b"]}], "unevaluatedProperties": true})",
+       {R"({"a": null, "c": 1})", R"({"b": 1})"},
+       {R"({"a": 1})", "{}"}},
+      {R"({"type": "array", "contains": {"const": 1}, "unevaluatedItems": {}})",
+       {"[2, 1]"},
+       {"[2]"}},
+      {R"({"allOf": [{"unevaluatedProperties": true}], "unevaluatedProperties": false})",
+       {R"({"a": 1})"},
+       {}},
+  });
+}
+
 TEST(JsonSchema, ManyChoicesOnAMember) {
   // Only one of the conditions is met by a value, so there are as many alternatives as conditions.
   std::string conditions;
@@ -93,6 +108,22 @@ TEST(JsonSchema, ManyChoicesOnAMember) {
            R"(]}}, "allOf": [)" + conditions + "]}",
        {R"({"t": "k7", "r7": 1})", R"({"r39": 0, "t": "k39"})"},
        {R"({"t": "k7"})", R"({"t": "k7", "r8": 1})", R"({"t": "k40"})", "{}"}},
+      {R"({"properties": {"t": {"minimum": 0}}, "allOf": [
+            {"if": {"properties": {"t": {"const": 1}}}, "then": {"required": ["a"]}},
+            {"if": {"properties": {"t": {"const": 1.0}}, "required": ["t"]}, "else": {"required": ["b"]}},
+            {"if": {"type": "object", "properties": {"t": {"const": "1"}}}, "else": {"required": ["c"]}},
+            {"if": {"properties": {"t": {"type": "string", "const": "x"}}}, "then": false}]})",
+       {R"({"t": 1, "a": 1, "c": 1})", R"({"t": "1", "b": 1})", R"({"t": 2, "b": 1, "c": 1})"},
+       {R"({"t": 1.0, "c": 1})", R"({"t": 1, "a": 1})", R"({"t": "1"})", R"({"t": "x"})",
+        R"({"t": 2, "b": 1})", "{}", "[]", R"({"a": 1, "b": 1, "c": 1})",
+        R"({"t": -1, "b": 1, "c": 1})"}},
+      {R"({"allOf": [
+            {"if": {"type": "object", "properties": {"t": {"const": 1}}, "required": ["t"]}, "then": false},
+            {"if": {"type": "object", "properties": {"t": {"const": 2}}, "required": ["t"]}, "then": {"required": ["a"]}},
+            {"if": {"type": "object", "properties": {"t": {"const": 3}}}, "then": {"required": ["b"]},
+             "else": {"maxLength": 1}}]})",
+       {R"({"b": 1})", R"({"t": 2, "a": 1})", R"({"t": 3, "b": 1})", R"("x")", "[]", R"({"t": 4})"},
+       {"{}", R"({"t": 1, "b": 1})", R"({"t": 2, "b": 1})", R"("xx")", R"({"t": 3})"}},
       {R"({"oneOf": [)" + options + "]}",
        {R"({"a3": 1})", R"({"a3": 1, "a4": "x"})"},
        {R"({"a3": 1, "a4": 2})", R"({"a3": "x"})", "{}", "[]"}},

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <compare>
-#include <map>
+#include <string>
+#include <unordered_map>
 
 #include "grammar/nfa.h"
 #include "quire/error.h"
@@ -19,7 +19,19 @@ struct NumberState {
   bool negative = false;
   int64_t a = 0;
   int64_t b = 0;
-  auto operator<=>(const NumberState&) const = default;  // NOLINT(modernize-use-nullptr)
+  bool operator==(const NumberState&) const = default;
+};
+
+struct NumberStateHash {
+  size_t operator()(const NumberState& state) const {
+    uint64_t hash = static_cast<uint64_t>(state.phase) * 2 + (state.negative ? 1 : 0);
+    for (const int64_t part : {state.a, state.b}) {
+      constexpr uint64_t kOdd = 0x9E3779B97F4A7C15;
+      hash = (hash + static_cast<uint64_t>(part)) * kOdd;
+      hash ^= hash >> 32;
+    }
+    return hash;
+  }
 };
 
 // What is asked of a number, as its digits come.
@@ -116,43 +128,74 @@ class BoundRule : public NumberRule {
   std::string fraction_;
 };
 
-// The divisor is modulus_ / 10^places_. state.a: what has been read, modulo modulus_; state.b: how
-// many digits of the fraction.
+// The divisor is modulus_ / 10^places_, and what has been read, without its point, is n. Of n
+// mod modulus_ only that counts which later digits can tell: n is followed to a multiple by k more
+// digits if and only if these are the number r_k = -n 10^k mod modulus_, which has to be less than
+// 10^k. The least such k, and r_k, decide all others: of 86,400,000 a few hundred are told apart.
+// state.a holds both; state.b: how many digits of the fraction.
 class MultipleRule : public NumberRule {
  public:
   explicit MultipleRule(const Decimal& divisor)
       : places_(static_cast<int64_t>(divisor.fraction_digits().size())) {
-    constexpr int64_t kMaxModulus = 100'000;
+    constexpr size_t kMaxDigits = 17;  // so that states fit state.a
+    constexpr int64_t kMaxSteps = 100'000;
     const std::string digits = divisor.integer_digits() + divisor.fraction_digits();
-    for (const char c : digits) {
-      modulus_ = modulus_ * 10 + (c - '0');
-      if (modulus_ > kMaxModulus) {
-        throw Error(
-            fmt::format("multiples of {} take too many states; at most {} significant "
-                        "steps are enforced",
-                        divisor.plain(), kMaxModulus));
-      }
+    const size_t first = digits.find_first_not_of('0');
+    const bool fits = digits.size() - first <= kMaxDigits;
+    if (fits) modulus_ = std::stoll(digits);
+    // Factors of 10 are told by the last digits alone.
+    int64_t steps = modulus_;
+    for (int64_t power = 1; power < modulus_; power *= 10) {
+      if (steps % 2 == 0) steps /= 2;
+      if (steps % 5 == 0) steps /= 5;
+    }
+    if (!fits || steps > kMaxSteps) {
+      throw Error(
+          fmt::format("multiples of {} take too many states; at most {} significant "
+                      "steps are enforced",
+                      divisor.plain(), kMaxSteps));
     }
   }
 
   bool integer_digit(NumberState& state, int digit) const override {
-    state.a = (state.a * 10 + digit) % modulus_;
+    Rest rest = rest_of(state);
+    const int64_t added = digit * power_of_10(rest.count - 1) % modulus_;
+    // One digit fewer has to come, unless this is the wrong one.
+    Rest next = rest.count == 0 ? Rest{0, (modulus_ - digit % modulus_) % modulus_}
+                                : Rest{rest.count - 1, (rest.digits - added + modulus_) % modulus_};
+    while (next.digits >= power_of_10(next.count)) {
+      next = {next.count + 1, next.digits * 10 % modulus_};
+    }
+    state.a = next.digits * kCounts + next.count;
     return true;
   }
   bool fraction_digit(NumberState& state, int digit) const override {
     if (state.b >= places_) return digit == 0;
-    state.a = (state.a * 10 + digit) % modulus_;
+    integer_digit(state, digit);
     ++state.b;
     return true;
   }
   bool accepts(const NumberState& state) const override {
-    int64_t rest = state.a;
-    for (int64_t i = state.b; i < places_; ++i) rest = rest * 10 % modulus_;
-    return rest == 0;
+    Rest rest = rest_of(state);
+    if (rest.count > places_ - state.b) return false;
+    for (; rest.count < places_ - state.b; ++rest.count) rest.digits = rest.digits * 10 % modulus_;
+    return rest.digits == 0;
   }
 
  private:
-  int64_t modulus_ = 0;
+  static constexpr int64_t kCounts = 32;
+  struct Rest {
+    int64_t count;   // of digits that have to come at least
+    int64_t digits;  // the only ones, as a number
+  };
+  static Rest rest_of(const NumberState& state) { return {state.a % kCounts, state.a / kCounts}; }
+  static int64_t power_of_10(int64_t exponent) {
+    int64_t power = 1;
+    for (int64_t i = 0; i < exponent; ++i) power *= 10;
+    return power;
+  }
+
+  int64_t modulus_ = 1;
   int64_t places_;
 };
 
@@ -200,7 +243,7 @@ DfaPtr explore(const NumberRule& rule, Budget& budget) {
   for (size_t i = 0; i < kNumberCharacters.size(); ++i) {
     table.classes[static_cast<uint8_t>(kNumberCharacters[i])] = static_cast<uint8_t>(i + 1);
   }
-  std::map<NumberState, int32_t> numbers = {{NumberState{}, 0}};
+  std::unordered_map<NumberState, int32_t, NumberStateHash> numbers = {{NumberState{}, 0}};
   std::vector<NumberState> states = {NumberState{}};
   ScratchMemory memory(budget);
   for (size_t i = 0; i < states.size(); ++i) {

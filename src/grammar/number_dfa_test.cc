@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <string>
 #include <vector>
+
+#include "quire/error.h"
 
 namespace quire::grammar {
 namespace {
@@ -79,6 +82,39 @@ TEST(NumberDfa, MultiplesAndSets) {
     }
   }
   EXPECT_TRUE(set->matches("-0.00"));
+}
+
+TEST(NumberDfa, MultiplesOfLargeNumbers) {
+  CompileLimits limits;
+  limits.time = std::chrono::minutes(10);  // on a slow machine, under a sanitizer
+  Budget budget{limits};
+  // Factors of 10, of 2 and of 5, which digits at the end decide, and others.
+  for (const int64_t divisor :
+       {64L, 625L, 999L, 4096L, 7500L, 9973L, 100'000L, 999'999L / 37L, 1'000'000L, 86'400'000L,
+        10'000'000'000L, 70'000'000'000'000'000L}) {
+    const DfaPtr multiples = multiple_dfa(decimal(std::to_string(divisor)), budget);
+    uint64_t random = 1;
+    for (int i = 0; i < 3000; ++i) {
+      random = random * 6364136223846793005 + 1442695040888963407;
+      const auto value = static_cast<int64_t>(random >> 15);
+      const int64_t near = value / (i % 2 == 0 ? 1 : 1'000'000'000) / divisor * divisor;
+      for (const int64_t each : {value, near, near + 1, near + divisor / 2, near / 10, near * 10}) {
+        ASSERT_EQ(multiples->matches(std::to_string(each)), each % divisor == 0)
+            << each << " by " << divisor;
+      }
+    }
+    EXPECT_TRUE(multiples->matches("-" + std::to_string(divisor) + ".00"));
+    EXPECT_FALSE(multiples->matches(std::to_string(divisor) + ".01"));
+  }
+  EXPECT_LT(multiple_dfa(decimal("86400000"), budget)->num_states(), 2000);
+  const DfaPtr small = multiple_dfa(decimal("0.00048"), budget);
+  for (int value = 0; value < 10'000; ++value) {
+    const std::string digits = std::to_string(100'000 + value);
+    ASSERT_EQ(small->matches("0." + digits.substr(1)), value % 48 == 0) << digits;
+    ASSERT_EQ(small->matches("1." + digits.substr(1)), (100'000 + value) % 48 == 0) << digits;
+  }
+  EXPECT_THROW(multiple_dfa(decimal("1000003"), budget), Error);
+  EXPECT_THROW(multiple_dfa(decimal("1000000000000000007"), budget), Error);
 }
 
 TEST(NumberDfa, CombinationsAndLengths) {

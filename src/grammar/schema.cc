@@ -70,13 +70,22 @@ class Unevaluated {
   void resolve() {
     const int count = static_cast<int>(schema_.nodes.size());
     for (int i = 0; i < count; ++i) {
-      if (at(i).unevaluated_properties != SchemaNode::kNone) resolve_properties(i);
-      if (at(i).unevaluated_items != SchemaNode::kNone) resolve_items(i);
+      if (demands(at(i).unevaluated_properties)) resolve_properties(i);
+      if (demands(at(i).unevaluated_items)) resolve_items(i);
     }
   }
 
  private:
   SchemaNode& at(int i) { return schema_.nodes[static_cast<size_t>(i)]; }
+
+  // Whether there is such a schema that not everything fulfils, as far as its own keywords say.
+  bool demands(int schema) {
+    if (schema == SchemaNode::kNone) return false;
+    if (schema == Schema::kFalse) return true;  // no node of keywords
+    SchemaNode anything;
+    anything.pointer = at(schema).pointer;
+    return at(schema) != anything;
+  }
 
   // The node and what it asks in any case.
   void collect(int i, int root, std::string_view keyword, std::set<int>& out) {

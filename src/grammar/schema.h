@@ -28,8 +28,10 @@ struct SchemaNode {
     uint8_t types = 0;  // of null, true and false
     int strings = kNothing;
     int numbers = kNothing;
-    std::vector<int> nodes;                  // each an array or an object
-    std::optional<std::string> only_string;  // the one value, where that is all
+    std::vector<int> nodes;  // each an array or an object
+    // The one string or number, where that is all: equal for equal values, and for no others.
+    std::optional<std::string> only_scalar;
+    bool operator==(const Values&) const = default;
   };
   bool has_values = false;
   Values values;
@@ -68,6 +70,7 @@ struct SchemaNode {
   int unevaluated_items = kNone;
   int unevaluated_properties = kNone;
 
+  bool operator==(const SchemaNode&) const = default;
   int find_property(std::string_view name) const;
   bool has_array_keywords() const { return !prefix_items.empty() || items != kNone; }
   bool has_object_keywords() const {

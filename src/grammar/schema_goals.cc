@@ -106,7 +106,8 @@ void SchemaGoals::search_all(Search search, int goal) {
     if (search.choices.empty()) return finish(search.all, goal);
     const Choice choice = search.choices.back();
     search.choices.pop_back();
-    std::vector<Option> found = options(choice, search.all);
+    std::vector<Option> found = options_by_value(choice, search);
+    if (found.empty()) found = options(choice, search.all);
     if (found.empty()) return;
     for (size_t i = 0; i + 1 < found.size(); ++i) {
       Search next = search;

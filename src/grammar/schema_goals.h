@@ -7,6 +7,7 @@
 // Thread safety: one thread at a time.
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,8 +71,19 @@ class SchemaGoals {
   bool take_node(Search& search, int number);
   std::vector<Option> options(const Choice& choice, const Conjunction& all);
   std::vector<Option> options_of_one(const SchemaNode& one);
-  // Members that are one certain string in every value that fulfils a node, which is an object; by
-  // their names. Empty where other values may fulfil it.
+  // If the node only asks that an object's member, where it is one, has one certain value.
+  struct ValueTest {
+    const std::string* name;
+    int value;       // the node of the member
+    bool is_needed;  // the member
+    bool is_object;  // else other types fulfil it
+  };
+  std::optional<ValueTest> value_test(int number) const;
+  // Of `first` and all choices of the search with a test of the same member, which are taken out:
+  // what each value of the member leads to. Empty, and nothing taken out, where there are few.
+  std::vector<Option> options_by_value(const Choice& first, Search& search);
+  // Members that are one certain string or number in every value that fulfils a node, which is an
+  // object; by their names. Empty where other values may fulfil it.
   std::map<std::string_view, std::string_view> tags_of(int number);
   std::vector<Option> options_of_not(int number, uint8_t types);
   void add_not_values(const SchemaNode& node, std::vector<Option>& out);

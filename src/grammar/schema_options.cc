@@ -72,6 +72,100 @@ std::vector<SchemaGoals::Option> SchemaGoals::options(const Choice& choice,
   return out;
 }
 
+std::optional<SchemaGoals::ValueTest> SchemaGoals::value_test(int number) const {
+  const SchemaNode& test = node(number);
+  if (test.properties.size() != 1) return std::nullopt;
+  const auto& [name, value] = test.properties.front();
+  // Whether they ask for nothing else.
+  SchemaNode plain_test;
+  plain_test.pointer = test.pointer;
+  plain_test.types = test.types;
+  plain_test.properties = test.properties;
+  plain_test.required = test.required;
+  SchemaNode plain_value;
+  plain_value.pointer = node(value).pointer;
+  plain_value.has_values = true;
+  plain_value.values = node(value).values;
+  plain_value.types = node(value).types;
+  const bool is_plain = test == plain_test && node(value) == plain_value;
+  const std::optional<std::string>& scalar = node(value).values.only_scalar;
+  const bool is_one =
+      scalar && (node(value).types & (scalar->front() == '"' ? kStringType : kNumberType)) != 0;
+  const bool names_one =
+      test.required.empty() || (test.required.size() == 1 && test.required.front() == name);
+  if (!is_plain || !is_one || !names_one) return std::nullopt;
+  if (test.types != kAllTypes && test.types != kObjectType) return std::nullopt;
+  return ValueTest{&name, value, !test.required.empty(), test.types == kObjectType};
+}
+
+std::vector<SchemaGoals::Option> SchemaGoals::options_by_value(const Choice& first,
+                                                               Search& search) {
+  constexpr size_t kMany = 3;  // else the usual options are about as many
+  std::vector<Option> out;
+  if (first.kind != Choice::Kind::kIf) return out;
+  const std::optional<ValueTest> first_test = value_test(node(first.node).if_node);
+  if (!first_test) return out;
+  const std::string& name = *first_test->name;
+  struct Condition {
+    int node;
+    ValueTest test;
+  };
+  std::vector<Condition> conditions = {{first.node, *first_test}};
+  std::vector<Choice> others;
+  for (const Choice& choice : search.choices) {
+    std::optional<ValueTest> test;
+    if (choice.kind == Choice::Kind::kIf) test = value_test(node(choice.node).if_node);
+    if (test && *test->name == name) {
+      conditions.push_back({choice.node, *test});
+    } else {
+      others.push_back(choice);
+    }
+  }
+  if (conditions.size() < kMany) return out;
+  search.choices = std::move(others);
+
+  // `is_met`: which conditions are, of what the option leads to.
+  const auto add = [&](auto edit, const auto& is_met) {
+    Option option{{}, std::move(edit)};
+    for (const Condition& condition : conditions) {
+      const SchemaNode& from = node(condition.node);
+      const int next = is_met(condition.test) ? from.then_node : from.else_node;
+      if (next != SchemaNode::kNone) option.literals.push_back(fulfils(next));
+    }
+    out.push_back(std::move(option));
+  };
+  const auto value_of = [&](const ValueTest& test) -> const std::string& {
+    return *node(test.value).values.only_scalar;
+  };
+  add([](Conjunction& rest) { rest.types &= static_cast<uint8_t>(~kObjectType); },
+      [](const ValueTest& test) { return !test.is_object; });
+  add(
+      [&name](Conjunction& rest) {
+        rest.types &= kObjectType;
+        rest.forbidden.push_back(name);
+      },
+      [](const ValueTest& test) { return !test.is_needed; });
+  std::map<std::string_view, int> values;  // and a node of each
+  for (const Condition& condition : conditions) {
+    values.emplace(value_of(condition.test), condition.test.value);
+  }
+  for (const auto& [value, number] : values) {
+    add(
+        [&name, literal = fulfils(number)](Conjunction& rest) {
+          require_name(rest, name);
+          rest.members.emplace_back(name, literal);
+        },
+        [&, value = value](const ValueTest& test) { return value_of(test) == value; });
+  }
+  add(
+      [&name, values](Conjunction& rest) {
+        require_name(rest, name);
+        for (const auto& value : values) rest.members.emplace_back(name, fails(value.second));
+      },
+      [](const ValueTest&) { return false; });
+  return out;
+}
+
 std::map<std::string_view, std::string_view> SchemaGoals::tags_of(int number) {
   std::map<std::string_view, std::string_view> tags;
   uint8_t types = kAllTypes;
@@ -84,7 +178,7 @@ std::map<std::string_view, std::string_view> SchemaGoals::tags_of(int number) {
       const int property = from.find_property(name);
       if (property == SchemaNode::kNone) continue;
       const SchemaNode::Values& values = node(property).values;
-      if (values.only_string) tags.emplace(name, *values.only_string);
+      if (values.only_scalar) tags.emplace(name, *values.only_scalar);
     }
   }
   if (types != kObjectType) tags.clear();

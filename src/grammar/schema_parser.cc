@@ -212,7 +212,8 @@ void SchemaParser::read_values(const Context& at) {
             node_of_value(value, fmt::format("{}/{}", at.node.pointer, keyword)));
       }
     }
-    if (has_strings && list.size() == 1) values.only_string = list.front().text;
+    if (has_strings && list.size() == 1) values.only_scalar = '"' + list.front().text;
+    if (!numbers.empty() && list.size() == 1) values.only_scalar = numbers.front().plain();
     if (has_strings) values.strings = strings_.add(strings.determinise(begin, budget_));
     if (!numbers.empty()) values.numbers = numbers_.add(number_set_dfa(numbers, budget_));
     return values;

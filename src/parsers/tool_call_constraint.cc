@@ -1,6 +1,8 @@
 #include "parsers/tool_call_constraint.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/check.h"
 
@@ -9,15 +11,20 @@ namespace {
 
 constexpr const char* kHermesTrigger = "<tool_call>";
 
+// With the name's closing quote, so that none begins another.
+std::string llama_begin(const CallableFunction& function) {
+  return "{\"name\": " + nlohmann::json(function.name).dump();
+}
+
 // Calls as the models' templates write them, so that a model meets the form that it has learnt.
 StructuralTag tag_of(ToolFormat format, const CallableFunction& function) {
-  const std::string name = nlohmann::json(function.name).dump();
   if (format == ToolFormat::kHermes) {
+    const std::string name = nlohmann::json(function.name).dump();
     return {.begin = std::string(kHermesTrigger) + "\n{\"name\": " + name + ", \"arguments\": ",
             .json_schema = function.arguments_schema,
             .end = "}\n</tool_call>"};
   }
-  return {.begin = "{\"name\": " + name + ", \"parameters\": ",
+  return {.begin = llama_begin(function) + ", \"parameters\": ",
           .json_schema = function.arguments_schema,
           .end = "}"};
 }
@@ -43,15 +50,18 @@ StructuredOutput forced_calls(ToolFormat format, std::span<const CallableFunctio
   return output;
 }
 
-bool has_call_trigger(ToolFormat format) {
-  return format == ToolFormat::kHermes;
-}
-
 StructuredOutput optional_calls(ToolFormat format, std::span<const CallableFunction> functions,
                                 bool parallel) {
-  check(has_call_trigger(format), "optional calls need a text that begins them");
   StructuredOutput output = calls(format, functions, parallel);
-  output.triggers = {kHermesTrigger};
+  if (format == ToolFormat::kHermes) {
+    output.triggers = {kHermesTrigger};
+    return output;
+  }
+  for (const CallableFunction& function : functions) {
+    std::string trigger = llama_begin(function);
+    const bool is_new = std::ranges::find(output.triggers, trigger) == output.triggers.end();
+    if (is_new) output.triggers.push_back(std::move(trigger));
+  }
   return output;
 }
 

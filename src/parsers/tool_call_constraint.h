@@ -21,13 +21,10 @@ struct CallableFunction {
 StructuredOutput forced_calls(ToolFormat format, std::span<const CallableFunction> functions,
                               bool parallel);
 
-// For free text in which calls may come. Only for formats that has_call_trigger().
+// For free text in which calls may come. In Llama's format a call begins like any other JSON: it is
+// one from its function's name on, {"name": "f" as forced_calls() write it.
 StructuredOutput optional_calls(ToolFormat format, std::span<const CallableFunction> functions,
                                 bool parallel);
-
-// Whether every call begins with a fixed text. In Llama's format a call begins like any other JSON,
-// and counts as one only at the beginning of an answer.
-bool has_call_trigger(ToolFormat format);
 
 // For an answer that is either one call, or JSON that follows `answer_schema`.
 StructuredOutput call_or_json(ToolFormat format, std::span<const CallableFunction> functions,

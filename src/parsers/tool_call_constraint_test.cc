@@ -51,7 +51,18 @@ TEST(ToolCallConstraint, OptionalCallsBeginWithTheirTrigger) {
   }
   EXPECT_EQ(output.min_tags, 0u);
   EXPECT_EQ(output.max_tags, 1u);
-  EXPECT_FALSE(has_call_trigger(ToolFormat::kLlama3Json));
+}
+
+TEST(ToolCallConstraint, OptionalCallsOfLlamaBeginWithTheirNames) {
+  std::vector<CallableFunction> functions = kFunctions;
+  functions.push_back({"weather", R"({"minProperties":1})"});
+  const StructuredOutput output = optional_calls(ToolFormat::kLlama3Json, functions, true);
+  EXPECT_EQ(output.triggers,
+            (std::vector<std::string>{R"({"name": "weather")", R"({"name": "say \"x\"")"}));
+  ASSERT_EQ(output.tags.size(), 3u);
+  EXPECT_EQ(output.tags[0].begin, R"({"name": "weather", "parameters": )");
+  EXPECT_EQ(output.tags[0].end, "}");
+  EXPECT_EQ(output.min_tags, 0u);
 }
 
 TEST(ToolCallConstraint, OneCallOrJson) {

@@ -150,7 +150,6 @@ std::vector<std::string> free_functions(std::vector<Function>& functions,
   return warnings;
 }
 
-// Null where calls are not constrained.
 std::shared_ptr<const void> constrain_calls(GenerationRequest& request, ToolFormat format,
                                             const std::string& begins_after,
                                             const AnswerSource& source) {
@@ -161,9 +160,6 @@ std::shared_ptr<const void> constrain_calls(GenerationRequest& request, ToolForm
                     "a response_format of JSON, or tool_choice \"none\".",
                     request.constraint_field),
         request.constraint_field, "invalid_value");
-  }
-  if (request.tool_choice == ToolChoice::kAuto && !answer && !has_call_trigger(format)) {
-    return nullptr;
   }
   std::vector<Function> functions = functions_of(request);
   const auto constraint = [&] {

@@ -53,7 +53,6 @@ TEST(ConstrainAnswer, NothingWhereNothingIsAsked) {
   EXPECT_EQ(constrained(""), std::nullopt);
   EXPECT_EQ(constrained(tools(R"("parameters": {})", R"("none")")), std::nullopt);
   EXPECT_EQ(constrained(tools(R"("parameters": {})"), ToolFormat::kNone), std::nullopt);
-  EXPECT_EQ(constrained(tools(R"("parameters": {})"), ToolFormat::kLlama3Json), std::nullopt);
 }
 
 TEST(ConstrainAnswer, BeginsBehindReasoning) {
@@ -88,6 +87,8 @@ TEST(ConstrainAnswer, CallsFollowTheirSchemas) {
   EXPECT_EQ(constrained(tools(members))->tags[1].json_schema,
             R"({"type":"object","additionalProperties":false})");
   EXPECT_EQ(constrained(tools(members) + R"(, "parallel_tool_calls": false)")->max_tags, 1u);
+  EXPECT_EQ(constrained(tools(members), ToolFormat::kLlama3Json)->triggers,
+            (std::vector<std::string>{R"({"name": "f")", R"({"name": "g")"}));
   EXPECT_EQ(constrained(tools(members, kRequired), ToolFormat::kLlama3Json)->tags[0].begin,
             "{\"name\": \"f\", \"parameters\": ");
 }
