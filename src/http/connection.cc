@@ -199,8 +199,13 @@ void Connection::on_partial_request() {
   if (parser_->stage() != RequestParser::Stage::kBody) return;
   if (!wants_body()) return refuse_body();
   count_received(parser_->request().body.size());
-  if (server_->receiving_bytes.load() > server_->config.limits.max_receiving_bytes) {
+  if (server_->receiving_bytes.total() > max_receiving_bytes()) {
     return fail({503, "The server holds as many request bodies as it takes; try later."});
+  }
+  if (has_more_than_its_share()) {
+    return fail({429,
+                 "Other requests from this address have half of the memory for request bodies; try "
+                 "again later."});
   }
   if (const auto failure = charge_body(parser_->request().body.size())) return fail(*failure);
   if (parser_->expects_continue() && !continue_sent_) write_continue();
@@ -212,8 +217,24 @@ void Connection::refuse_body() {
 }
 
 void Connection::count_received(std::size_t bytes) {
-  server_->receiving_bytes += bytes - counted_bytes_;  // modulo 2^64: it may be fewer
-  counted_bytes_ = bytes;
+  const auto now = static_cast<int64_t>(bytes);
+  server_->receiving_bytes.change(remote_, now - counted_bytes_);
+  counted_bytes_ = now;
+}
+
+int64_t Connection::max_receiving_bytes() const {
+  return static_cast<int64_t>(server_->config.limits.max_receiving_bytes);
+}
+
+// One address leaves others half, but may always send a single body.
+bool Connection::has_more_than_its_share() const {
+  const int64_t of_address = server_->receiving_bytes.of(remote_);
+  if (of_address == counted_bytes_) return false;
+  int64_t most = max_receiving_bytes();
+  if (server_->config.body_account) {
+    most = std::min(most, server_->config.body_account()->limit());
+  }
+  return of_address > most / 2;
 }
 
 // Why there is no room for so much of a body, if there is none.

@@ -91,6 +91,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::size_t parse(std::string_view bytes);
   void on_partial_request();
   void count_received(std::size_t bytes);
+  int64_t max_receiving_bytes() const;
+  bool has_more_than_its_share() const;
   std::optional<ParseFailure> charge_body(std::size_t bytes);
   void set_read_deadline();
   bool wants_body();
@@ -117,7 +119,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string input_;  // received, not yet used: [input_begin_, size)
   std::size_t input_begin_ = 0;
   std::unique_ptr<RequestParser> parser_;
-  std::size_t counted_bytes_ = 0;         // of the body, in ServerContext::receiving_bytes
+  int64_t counted_bytes_ = 0;             // of the body, in ServerContext::receiving_bytes
   std::unique_ptr<MemoryCharge> charge_;  // of the body, while it comes
   bool continue_sent_ = false;
   bool input_closed_ = false;

@@ -11,8 +11,9 @@ namespace quire::http {
 struct Limits {
   std::size_t max_header_bytes = 32 << 10;  // request line and headers: 431 beyond
   std::size_t max_body_bytes = 32 << 20;    // 413 beyond
-  std::size_t max_receiving_bytes =
-      1 << 30;  // of all bodies that come or wait for an answer: 503 beyond
+  // Of all bodies that come or wait for an answer: 503 beyond. Of several from one address at most
+  // half: 429 beyond.
+  std::size_t max_receiving_bytes = 1 << 30;
   std::size_t max_pipelined_bytes = 64 << 10;  // received while an answer is being made
   std::size_t max_buffered_bytes = 8 << 20;    // queued for a client that reads slowly: cut off
   int64_t max_connections = 8192;              // beyond, new ones get a 503 and are closed

@@ -177,6 +177,33 @@ TEST(HttpLimits, ChargesBodiesWhileTheyComeIn) {
   EXPECT_TRUE(eventually([&] { return account->used() == 0; }));
 }
 
+// 127.0.0.1 sends as much as it may, and 127.0.0.2 is served.
+TEST(HttpLimits, BodiesOfOneAddressLeaveOthersHalf) {
+  const auto account = std::make_shared<MemoryAccount>(100'000);
+  Config config = test_config();
+  config.body_account = [account] { return account; };
+  TestServer server({}, config);
+  const std::string half =
+      std::string(kHead) + "Content-Length: 39000\r\n\r\n" + std::string(30'000, 'x');
+  TestClient first(server.port());
+  ASSERT_TRUE(first.send(half));
+  ASSERT_TRUE(eventually([&] { return account->used() == 30'000; }));
+  EXPECT_EQ(refused(server.port(), half).status, 429) << "60,000 of 100,000";
+  ASSERT_TRUE(eventually([&] { return account->used() == 30'000; }));
+  TestClient other(server.port(), {.from = "127.0.0.2"});
+  ASSERT_TRUE(other.send(half));
+  ASSERT_TRUE(eventually([&] { return account->used() == 60'000; }));
+  for (TestClient* client : {&first, &other}) {
+    ASSERT_TRUE(client->send(std::string(9'000, 'x')));
+    EXPECT_EQ(client->response().status, 200);
+  }
+  // One body may take more than half.
+  TestClient alone(server.port());
+  ASSERT_TRUE(
+      alone.send(std::string(kHead) + "Content-Length: 80000\r\n\r\n" + std::string(80'000, 'x')));
+  EXPECT_EQ(alone.response().status, 200);
+}
+
 TEST(HttpLimits, RefusesABodyThatTheAccountCouldNeverHave) {
   const auto account = std::make_shared<MemoryAccount>(50'000);
   Config config = test_config();

@@ -40,8 +40,9 @@ struct Config {
   std::function<bool(const Request& head)> wants_body{};
   // The account that bodies are charged to while they come in; asked on an I/O thread for each
   // body. A body for which it has no room is refused, and the connection ends: with 413 if the
-  // account could never have it, else with 429. The last piece is not refused but may be missing
-  // from the charge: the handler answers that. Without this function no body is charged.
+  // account could never have it, else with 429. So is one where several bodies of its client's
+  // address would have more than half of the account. The last piece is not refused but may be
+  // missing from the charge: the handler answers that. Without this function no body is charged.
   std::function<std::shared_ptr<MemoryAccount>()> body_account{};
 };
 

@@ -1,10 +1,11 @@
 #pragma once
 // Shared by all connections of a server.
 //
-// Thread safety: the counters and flags from any thread; the rest does not change.
+// Thread safety: the counters, flags and receiving_bytes from any thread; the rest does not change.
 #include <atomic>
 #include <string>
 
+#include "http/receiving_bytes.h"
 #include "http/server.h"
 
 namespace quire::http {
@@ -19,7 +20,7 @@ struct ServerContext {
   std::atomic<bool> stopping{false};  // answers say "Connection: close", idle connections end
   std::atomic<bool> closing{false};   // every connection ends
   std::atomic<int64_t> num_active{0};
-  std::atomic<std::size_t> receiving_bytes{0};  // of bodies that come or wait for an answer
+  ReceivingBytes receiving_bytes;
 
   std::atomic<int64_t> open_connections{0};
   std::atomic<int64_t> accepted_connections{0};

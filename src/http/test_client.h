@@ -38,6 +38,7 @@ class TestClient {
  public:
   struct Options {
     std::string address = "127.0.0.1";
+    std::string from{};      // the client's own, IPv4; empty: the system's choice
     int receive_buffer = 0;  // bytes; 0: the system's choice
   };
   explicit TestClient(uint16_t port) : TestClient(port, Options()) {}

@@ -23,6 +23,12 @@ int connect_to(uint16_t port, const TestClient::Options& options) {
   if (options.receive_buffer > 0) {
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &options.receive_buffer, sizeof options.receive_buffer);
   }
+  if (!options.from.empty()) {
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    inet_pton(AF_INET, options.from.c_str(), &own.sin_addr);
+    bind(fd, reinterpret_cast<sockaddr*>(&own), sizeof own);
+  }
   sockaddr_in to4{};
   to4.sin_family = AF_INET;
   to4.sin_port = htons(port);
