@@ -72,6 +72,8 @@ bool is_text(std::string_view quoted, std::string_view wanted) {
 }  // namespace
 
 RawJson::RawJson(std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   const size_t begin = text.find_first_not_of(kSpace);
   if (begin == std::string_view::npos) return;
   text_ = text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);

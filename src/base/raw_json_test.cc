@@ -38,6 +38,10 @@ TEST(RawJson, Items) {
   EXPECT_TRUE(RawJson("[]").items().empty());
 }
 
+TEST(RawJson, AByteOrderMarkIsPassedOver) {
+  EXPECT_EQ(RawJson("\xef\xbb\xbf {\"a\": [1]}").find("a").items().size(), 1u);
+}
+
 TEST(RawJson, WhatIsNotThereIsNotKnown) {
   EXPECT_FALSE(RawJson().is_known());
   EXPECT_FALSE(RawJson().find("a").is_known());

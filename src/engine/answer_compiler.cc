@@ -115,13 +115,23 @@ std::optional<int32_t> special_token(const Tokenizer& tokenizer, const std::stri
 template <typename Semaphore>
 class Place {
  public:
-  explicit Place(Semaphore& places) : places_(places) { places_.acquire(); }
-  ~Place() { places_.release(); }
+  // Where none is free until `end`, the work finds its time over.
+  Place(Semaphore& places, AnswerCompiler::Clock::time_point end) : places_(places) {
+    if (end == kNoEnd) {
+      places_.acquire();
+    } else {
+      is_taken_ = places_.try_acquire_until(end);
+    }
+  }
+  ~Place() {
+    if (is_taken_) places_.release();
+  }
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
 
  private:
   Semaphore& places_;
+  bool is_taken_ = true;
 };
 
 }  // namespace
@@ -145,7 +155,7 @@ grammar::TokenTriePtr AnswerCompiler::trie() {
 
 AnswerLanguagePtr AnswerCompiler::compile_now(const StructuredOutput& output, size_t& bytes,
                                               Clock::time_point end) {
-  const Place place(end == kNoEnd ? places_ : hasty_places_);
+  const Place place(end == kNoEnd ? places_ : hasty_places_, end);
   try {
     return compile_language(output, bytes, end);
   } catch (const Error& error) {

@@ -115,7 +115,7 @@ ConstraintField structural_tag(const Json& value, const RawJson& raw, const std:
   }
   const std::vector<RawJson> raw_structures = raw.find("structures").items();
   for (size_t i = 0; i < structures.size(); ++i) {
-    const RawJson raw_structure = raw.is_known() ? raw_structures.at(i) : RawJson();
+    const RawJson raw_structure = i < raw_structures.size() ? raw_structures[i] : RawJson();
     const std::string place = fmt::format("{}.structures[{}]", field, i);
     const Json& structure = as_object(structures[i], place);
     const Json* schema = member(structure, "schema");

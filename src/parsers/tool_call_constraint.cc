@@ -1,7 +1,9 @@
 #include "parsers/tool_call_constraint.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -10,6 +12,10 @@ namespace quire {
 namespace {
 
 constexpr const char* kHermesTrigger = "<tool_call>";
+// What a call begins with in Llama's format. With a function's name, too, other objects stay free;
+// but not where that would be so many bytes of triggers.
+constexpr const char* kLlamaTrigger = "{\"name\": \"";
+constexpr size_t kMostTriggerBytes = 2048;
 
 // With the name's closing quote, so that none begins another.
 std::string llama_begin(const CallableFunction& function) {
@@ -62,6 +68,12 @@ StructuredOutput optional_calls(ToolFormat format, std::span<const CallableFunct
     const bool is_new = std::ranges::find(output.triggers, trigger) == output.triggers.end();
     if (is_new) output.triggers.push_back(std::move(trigger));
   }
+  const size_t bytes =
+      std::accumulate(output.triggers.begin(), output.triggers.end(), size_t{0},
+                      [](size_t sum, const std::string& trigger) { return sum + trigger.size(); });
+  if (bytes > kMostTriggerBytes) output.triggers = {kLlamaTrigger};
+  // The text of an answer may quote a call, and goes on behind it.
+  output.max_tags = UINT32_MAX;
   return output;
 }
 

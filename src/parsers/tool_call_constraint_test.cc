@@ -65,6 +65,20 @@ TEST(ToolCallConstraint, OptionalCallsOfLlamaBeginWithTheirNames) {
   EXPECT_EQ(output.min_tags, 0u);
 }
 
+// As many as a request may have, with names of any length.
+TEST(ToolCallConstraint, ManyFunctionsOfLlamaShareATrigger) {
+  std::vector<CallableFunction> functions;
+  for (int i = 0; i < 1024; ++i)
+    functions.push_back({std::string(120, 'f') + std::to_string(i), "{}"});
+  const StructuredOutput output = optional_calls(ToolFormat::kLlama3Json, functions, false);
+  EXPECT_EQ(output.triggers, std::vector<std::string>{R"({"name": ")"});
+  EXPECT_EQ(output.tags.size(), functions.size());
+  for (const StructuralTag& tag : output.tags) {
+    EXPECT_TRUE(tag.begin.starts_with(output.triggers[0]));
+  }
+  EXPECT_EQ(output.max_tags, UINT32_MAX) << "text goes on behind a call that it quotes";
+}
+
 TEST(ToolCallConstraint, OneCallOrJson) {
   const StructuredOutput output = call_or_json(ToolFormat::kHermes, kFunctions, "{}");
   EXPECT_EQ(output.min_tags, 1u);

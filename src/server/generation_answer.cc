@@ -45,6 +45,7 @@ void Generation::begin_answer() {
   formatter_ = make_formatter(prepared_.request, std::move(format));
   // The engine and the formatter have what they need of it.
   prepared_.request.chat.clear();
+  std::vector<std::string>().swap(prepared_.request.tool_parameters);
   for (auto& prompt : prepared_.request.prompts) prompt = std::string();
   budget_->lower_to(std::min(budget_->charged(), running_bytes_));
   std::string head = formatter_->begin();

@@ -102,8 +102,10 @@ GenerationRequest parse_chat_request(std::string_view text, const ModelInfo& mod
   }
   request.continue_final_message = continues_final_message(body);
   request.chat = take_chat(body);
-  if (!request.chat.tools.is_null()) request.tool_parameters = tool_parameters(raw);
   take_tool_choice(body, request);
+  if (request.tool_choice != ToolChoice::kNone && !request.chat.tools.is_null()) {
+    request.tool_parameters = tool_parameters(raw);
+  }
   take_reasoning(body, request);
   return request;
 }

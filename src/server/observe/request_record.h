@@ -65,7 +65,7 @@ struct RequestRecord {
   double prefill_s = 0;  // from then to the first token
   double decode_s = 0;   // from the first token to the last
   double ttft_s = 0;     // from arrival to the first token
-  double total_s = 0;    // from arrival to the end of the answer; while it lives, to now
+  double total_s = 0;    // from arrival until the answer is ready, in the log until it is sent
 
   // The load when it arrived, to explain its wait.
   int64_t running_at_arrival = 0;
