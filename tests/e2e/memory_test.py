@@ -110,8 +110,8 @@ class BodiesTest(CliTest):
     """Bodies that do not become an answer."""
 
     @staticmethod
-    def begin_body(server, sent):
-        client = socket.create_connection((server.host, server.port))
+    def begin_body(server, sent, source="127.0.0.1"):
+        client = socket.create_connection((server.host, server.port), source_address=(source, 0))
         client.sendall(f"POST /tokenize HTTP/1.1\r\nHost: {server.host}:{server.port}\r\n"
                        f"Content-Type: application/json\r\nContent-Length: {31 * MIB}\r\n\r\n".encode())
         try:
@@ -120,10 +120,19 @@ class BodiesTest(CliTest):
             pass  # refused before the end
         return client
 
+    def test_bodies_of_one_address_leave_others_half(self):
+        with serving("--max-server-memory", 128 * MIB, "--kv-cache-memory-bytes", 16 * MIB) as server:
+            clients = [self.begin_body(server, 30 * MIB) for _ in range(6)]
+            server.wait_for(lambda: server.metrics()["quire:request_memory_bytes"] == 2 * 30 * MIB, "2 bodies charged")
+            clients.append(self.begin_body(server, 30 * MIB, "127.0.0.2"))
+            server.wait_for(lambda: server.metrics()["quire:request_memory_bytes"] == 3 * 30 * MIB, "3 bodies charged")
+            for client in clients:
+                client.close()
+
     def test_bodies_still_being_sent_are_charged(self):
         with serving("--max-server-memory", 128 * MIB, "--kv-cache-memory-bytes", 16 * MIB) as server:
             before = server.memory_kib()
-            clients = [self.begin_body(server, 30 * MIB) for _ in range(12)]
+            clients = [self.begin_body(server, 30 * MIB, f"127.0.0.{2 + number % 4}") for number in range(12)]
             server.wait_for(lambda: server.metrics()["quire:request_memory_bytes"] == 4 * 30 * MIB,
                             "4 bodies charged")
             for client in clients[4:]:
