@@ -108,6 +108,15 @@ TEST(SchemaLimits, ManyConditionsOnAMember) {
       conditions(2001, R"({{"if": {{"properties": {{"t": {{"const": {}}}}}}}, "else": {{}}}})");
   EXPECT_NE(schema_refusal(many, without_clock()).find("more than 2000 values apart"),
             std::string::npos);
+  // Values of another type, and others of the same, are told apart once, not for each condition.
+  expect(
+      {{conditions(30, R"({{"if": {{"properties": {{"t": {{"type": "string", "const": "k{0}"}}}}}},
+                               "then": {{"required": ["r{0}"]}}}})"),
+        {R"({"t": "k7", "r7": 1})", R"({"t": "x"})", R"({"t": 1})", "1"},
+        {R"({"t": "k7"})", R"({"t": "k7", "r8": 1})", "{}"}},
+       {R"({"not": {"type": ["string", "number"], "enum": ["a", 1, null]}})",
+        {R"("b")", "2", "null", "[]"},
+        {R"("a")", "1", "1.0"}}});
 }
 
 // What a later choice asks of a member that was looked at before.

@@ -290,8 +290,10 @@ void SchemaGoals::add_not_values(const SchemaNode& from, std::vector<Option>& ou
   const bool has_numbers = values.numbers != SchemaNode::kNothing;
   const int strings = has_strings ? grammar_.strings.complement(values.strings) : 0;
   const int numbers = has_numbers ? grammar_.numbers.complement(values.numbers) : 0;
-  option.edit = [this, types, has_strings, has_numbers, strings, numbers](Conjunction& rest) {
-    rest.types &= static_cast<uint8_t>(~types);
+  // What is of none of the node's types is an option of its own: the two do not overlap.
+  option.edit = [this, own_types = from.types, types, has_strings, has_numbers, strings,
+                 numbers](Conjunction& rest) {
+    rest.types &= static_cast<uint8_t>(own_types & ~types);
     if (has_strings) rest.string_dfa = grammar_.strings.both(rest.string_dfa, strings);
     if (has_numbers) rest.number_dfa = grammar_.numbers.both(rest.number_dfa, numbers);
   };
