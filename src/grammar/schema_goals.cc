@@ -23,6 +23,19 @@ void keep_smaller(T& value, T other) {
   value = std::min(value, other);
 }
 
+size_t bytes_of_names(const Conjunction& all) {
+  size_t bytes = (all.required.size() + all.forbidden.size()) * sizeof(std::string) +
+                 all.members.size() * sizeof(all.members.front());
+  constexpr size_t kMostInPlace = 15;
+  const auto add = [&](const std::string& name) {
+    if (name.size() > kMostInPlace) bytes += name.size() + 1;
+  };
+  for (const std::string& name : all.required) add(name);
+  for (const std::string& name : all.forbidden) add(name);
+  for (const auto& member : all.members) add(member.first);
+  return bytes;
+}
+
 }  // namespace
 
 const std::string& SchemaGoals::pointer_of(const std::vector<Literal>& literals) const {
@@ -100,11 +113,8 @@ void SchemaGoals::search_all(Search search, int goal) {
   while (true) {
     budget_.step();
     if (!take_all(search)) return;
-    const size_t bytes =
-        sizeof(Search) + search.all.done.size() * sizeof(Literal) +
-        search.choices.size() * sizeof(Choice) +
-        (search.all.required.size() + search.all.forbidden.size() + search.all.members.size()) *
-            sizeof(std::string);
+    const size_t bytes = sizeof(Search) + search.all.done.size() * sizeof(Literal) +
+                         search.choices.size() * sizeof(Choice) + bytes_of_names(search.all);
     memory.take(std::max(bytes, counted) - counted);
     counted = std::max(bytes, counted);
     if (search.choices.empty()) return finish(search.all, goal);

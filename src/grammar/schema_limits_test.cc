@@ -96,6 +96,22 @@ TEST(SchemaLimits, MemoryOfChoicesIsCounted) {
   EXPECT_EQ(schema_refusal(schema, limits), "");
 }
 
+// Each choice within others has a copy of what is asked until there.
+TEST(SchemaLimits, MemoryOfNamesIsCounted) {
+  std::string choices;
+  for (int i = 0; i < 300; ++i) {
+    choices +=
+        fmt::format(R"(, {{"anyOf": [{{"minProperties": {0}}}, {{"maxProperties": {0}}}]}})", i);
+  }
+  CompileLimits limits = without_clock();
+  limits.memory_bytes = 16 << 20;
+  const std::string refusal =
+      schema_refusal(fmt::format(R"({{"type": "object", "allOf": [{{"required": ["{}"]}}{}]}})",
+                                 std::string(100'000, 'n'), choices),
+                     limits);
+  EXPECT_NE(refusal.find("MiB of memory"), std::string::npos) << refusal;
+}
+
 TEST(SchemaLimits, ManyConditionsOnAMember) {
   const auto conditions = [](int count, std::string_view format) {
     std::string list;
