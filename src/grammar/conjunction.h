@@ -73,6 +73,16 @@ struct Conjunction {
   std::vector<MemberWitness> witnesses;
   uint64_t min_properties = 0;
   uint64_t max_properties = UINT64_MAX;
+
+  // How many of these lists SchemaGoals::has_members() has found to go together.
+  struct Seen {
+    size_t object_nodes = 0;
+    size_t members = 0;
+    size_t required = 0;
+    size_t forbidden = 0;
+    bool operator==(const Seen&) const = default;
+  };
+  Seen seen;
 };
 
 }  // namespace quire::grammar

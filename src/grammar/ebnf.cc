@@ -70,12 +70,12 @@ class EbnfParser final : private RuleParser {
 
   ContextFreeGrammar parse() {
     skip_space();
-    std::string first;
+    std::optional<std::string> first;
     while (at_ < text_.size()) {
       std::string name = parse_rule();
-      if (first.empty()) first = std::move(name);
+      if (!first) first = std::move(name);
     }
-    return finish(first.empty() || is_defined("root") ? "root" : first);
+    return finish(!first || is_defined("root") ? "root" : *first);
   }
 
  private:
@@ -95,8 +95,9 @@ class EbnfParser final : private RuleParser {
         const size_t end = rest.find(is_iso_ ? "*)" : "*/", 2);
         if (end == std::string_view::npos) fail("a comment without its end");
         at_ += end + 2;
-      } else if (rest[0] == '#' && (rest.size() == 1 || rest[1] == ' ' || rest[1] == '\n')) {
-        at_ = std::min(text_.find('\n', at_), text_.size());  // as GBNF has them
+      } else if (rest[0] == '#' && !rest.starts_with("#x") && !rest.starts_with("#X")) {
+        // A comment, as GBNF has them; the others are characters' codes, or meant to be.
+        at_ = std::min(text_.find('\n', at_), text_.size());
       } else {
         return;
       }

@@ -67,6 +67,8 @@ TEST(Ebnf, W3c) {
       {"root ::= [^#x41-#x5A\"]+ '\\'", {"ab\\"}, {"aB\\", "a\"\\", "ab"}},
       {"root ::= 'a' | /* nothing */", {"", "a"}, {"aa"}},
       {"root ::= 'a' # as in GBNF\n 'b'", {"ab"}, {"a"}},
+      {"#\r\nroot ::= 'a' #\r\n 'b' #without a space\r\n #x63", {"abc"}, {"a", "ab"}},
+      {"<> ::= 'a' <b>\n<b> ::= 'b' <>?", {"ab", "abab"}, {"b", "a"}},
   });
 }
 
@@ -97,6 +99,7 @@ TEST(Ebnf, ErrorsSayWhere) {
       {"root ::= 'a' - x\nx ::= 'b'", "an exception (-) is taken only between single characters"},
       {"root ::= [#x43-#x41]", "ends before it begins"},
       {"root ::= 'a' #x", "expected the name of a rule"},
+      {"root ::= 'a' #X41", "expected the name of a rule"},
       {"root ::= <b", "a < without its >"},
       {"root ::= 'a'\n\nroot ::= 'b'", "line 3, column 1: the rule root is there twice"},
       {"root = ? any character ?;", "special sequences (? ?) are not enforced"},

@@ -17,9 +17,9 @@ struct GbnfCase {
   std::vector<std::string> rejected;
 };
 
-std::string gbnf_error(const std::string& grammar) {
+std::string gbnf_error(const std::string& grammar, const CompileLimits& limits = {}) {
   try {
-    compile_gbnf(grammar);
+    compile_gbnf(grammar, limits);
   } catch (const Error& error) {
     return error.what();
   }
@@ -96,6 +96,14 @@ TEST(Gbnf, ErrorsSayWhere) {
   CompileLimits limits;
   limits.memory_bytes = 1 << 14;
   EXPECT_THROW(compile_gbnf("root ::= (\"a\"{2000}){2000}", limits), Error);
+  // Each group is a rule with the name of its rule.
+  limits.memory_bytes = 16 << 20;
+  limits.time = std::chrono::minutes(5);  // of a sanitizer's build too
+  const std::string name(100'000, 'a');
+  std::string groups;
+  for (int i = 0; i < 200; ++i) groups += " (\"x\")";
+  EXPECT_NE(gbnf_error("root ::= " + name + "\n" + name + " ::=" + groups, limits).find("memory"),
+            std::string::npos);
 }
 
 TEST(Gbnf, LongTexts) {

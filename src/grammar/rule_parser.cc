@@ -83,14 +83,19 @@ char32_t RuleParser::parse_escaped_character(std::string_view names, std::string
   return static_cast<unsigned char>(meanings[i]);
 }
 
+int RuleParser::add_rule(std::string name) {
+  budget_.take(name.size() + sizeof(std::string) + sizeof(std::vector<int>));
+  return grammar_.add_rule(std::move(name));
+}
+
 int RuleParser::rule_of(std::string_view name) {
   const auto [found, is_new] = rules_.try_emplace(std::string(name), 0);
-  if (is_new) found->second = grammar_.add_rule(std::string(name));
+  if (is_new) found->second = add_rule(std::string(name));
   return found->second;
 }
 
 int RuleParser::part_of(int rule) {
-  return grammar_.add_rule(std::string(grammar_.names[static_cast<size_t>(rule)]));
+  return add_rule(grammar_.names[static_cast<size_t>(rule)]);
 }
 
 void RuleParser::define(std::string_view name, size_t place) {

@@ -62,6 +62,8 @@ class RuleParser {
   ContextFreeGrammar grammar_;
 
  private:
+  int add_rule(std::string name);
+
   std::map<std::string, int> rules_;
   std::map<std::string, size_t> defined_;  // and where
   std::map<std::string, size_t> used_;

@@ -12,7 +12,6 @@
 namespace quire::grammar {
 namespace {
 
-constexpr size_t kMaxAlternatives = 2000;
 constexpr uint64_t kMaxPrefix = 20'000;
 constexpr size_t kMaxPatterns = 60;
 constexpr uint64_t kMaxNameLength = 1000;

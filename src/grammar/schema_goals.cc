@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 
 #include "quire/error.h"
 
@@ -20,6 +21,19 @@ void keep_larger(T& value, T other) {
 template <typename T>
 void keep_smaller(T& value, T other) {
   value = std::min(value, other);
+}
+
+size_t bytes_of_names(const Conjunction& all) {
+  size_t bytes = (all.required.size() + all.forbidden.size()) * sizeof(std::string) +
+                 all.members.size() * sizeof(all.members.front());
+  constexpr size_t kMostInPlace = 15;
+  const auto add = [&](const std::string& name) {
+    if (name.size() > kMostInPlace) bytes += name.size() + 1;
+  };
+  for (const std::string& name : all.required) add(name);
+  for (const std::string& name : all.forbidden) add(name);
+  for (const auto& member : all.members) add(member.first);
+  return bytes;
 }
 
 }  // namespace
@@ -100,14 +114,15 @@ void SchemaGoals::search_all(Search search, int goal) {
     budget_.step();
     if (!take_all(search)) return;
     const size_t bytes = sizeof(Search) + search.all.done.size() * sizeof(Literal) +
-                         search.choices.size() * sizeof(Choice);
+                         search.choices.size() * sizeof(Choice) + bytes_of_names(search.all);
     memory.take(std::max(bytes, counted) - counted);
     counted = std::max(bytes, counted);
     if (search.choices.empty()) return finish(search.all, goal);
     const Choice choice = search.choices.back();
     search.choices.pop_back();
-    std::vector<Option> found = options_by_value(choice, search);
-    if (found.empty()) found = options(choice, search.all);
+    ScratchMemory of_options(budget_);
+    std::vector<Option> found = options_by_value(choice, search, of_options);
+    if (found.empty()) found = options(choice, search.all, of_options);
     if (found.empty()) return;
     for (size_t i = 0; i + 1 < found.size(); ++i) {
       Search next = search;
@@ -136,12 +151,48 @@ bool SchemaGoals::take_all(Search& search) {
   return search.choices.empty() || has_members(search.all);
 }
 
-bool SchemaGoals::has_members(const Conjunction& all) {
-  if (all.types != kObjectType) return true;
+std::optional<std::set<std::string_view>> SchemaGoals::names_to_look_at(const Conjunction& all) {
+  const auto news = [](const auto& list, size_t seen) { return std::span(list).subspan(seen); };
+  std::set<std::string_view> required;
   for (const std::string& name : all.required) {
-    if (std::ranges::find(all.forbidden, name) != all.forbidden.end()) return false;
+    budget_.step();
+    required.insert(name);
+  }
+  for (const std::string& name : all.forbidden) {
+    budget_.step();
+    if (required.contains(name)) return std::nullopt;
+  }
+  std::set<std::string_view> names;
+  for (const std::string& name : news(all.required, all.seen.required)) names.insert(name);
+  for (const auto& [name, literal] : news(all.members, all.seen.members)) {
+    budget_.step();
+    if (required.contains(name)) names.insert(name);
+  }
+  for (const int number : news(all.object_nodes, all.seen.object_nodes)) {
+    const SchemaNode& from = node(number);
+    if (from.additional != SchemaNode::kNone && from.pattern_properties.empty()) return required;
+    for (const std::string_view name : required) {
+      budget_.step();
+      if (from.find_property(name) != SchemaNode::kNone) names.insert(name);
+    }
+  }
+  return names;
+}
+
+bool SchemaGoals::has_members(Conjunction& all) {
+  if (all.types != kObjectType) return true;
+  const Conjunction::Seen now{all.object_nodes.size(), all.members.size(), all.required.size(),
+                              all.forbidden.size()};
+  if (now == all.seen) return true;
+  constexpr size_t kNameBytes = 64;  // in a set
+  ScratchMemory memory(budget_);
+  memory.take(2 * kNameBytes * all.required.size());
+  const std::optional<std::set<std::string_view>> names = names_to_look_at(all);
+  if (!names) return false;
+  for (const std::string_view name : *names) {
     std::vector<Literal> literals;
     for (const int number : all.object_nodes) {
+      budget_.step();
       const SchemaNode& from = node(number);
       const int property = from.find_property(name);
       if (property != SchemaNode::kNone) {
@@ -151,10 +202,12 @@ bool SchemaGoals::has_members(const Conjunction& all) {
       }
     }
     for (const auto& [member, literal] : all.members) {
+      budget_.step();
       if (member == name) literals.push_back(literal);
     }
     if (literals.size() > 1 && is_empty(goal_of(std::move(literals)))) return false;
   }
+  all.seen = now;
   return true;
 }
 

@@ -8,8 +8,10 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "grammar/conjunction.h"
@@ -26,6 +28,8 @@ class SchemaGoals {
   void build();
 
  private:
+  static constexpr size_t kMaxAlternatives = 2000;  // of a goal
+
   struct Choice {
     enum class Kind { kAnyOf, kOneOf, kIf, kDependent, kNot, kNotOfTypes };
     Kind kind;
@@ -65,12 +69,16 @@ class SchemaGoals {
   // False where the search cannot succeed any more once an option is taken.
   bool take_option(Search& search, Option option);
   // False where an object lacks a member that it needs, as nothing fulfils what is asked of that.
-  bool has_members(const Conjunction& all);
+  // Looks only at names of which more is asked than when it looked last.
+  bool has_members(Conjunction& all);
+  // The required names of which more is asked; nullopt where one of them is forbidden.
+  std::optional<std::set<std::string_view>> names_to_look_at(const Conjunction& all);
   bool take_all(Search& search);
   bool take(Search& search, Literal literal);
   bool take_node(Search& search, int number);
-  std::vector<Option> options(const Choice& choice, const Conjunction& all);
-  std::vector<Option> options_of_one(const SchemaNode& one);
+  // `memory` is to live as long as the options.
+  std::vector<Option> options(const Choice& choice, const Conjunction& all, ScratchMemory& memory);
+  std::vector<Option> options_of_one(const SchemaNode& one, ScratchMemory& memory);
   // If the node only asks that an object's member, where it is one, has one certain value.
   struct ValueTest {
     const std::string* name;
@@ -81,10 +89,14 @@ class SchemaGoals {
   std::optional<ValueTest> value_test(int number) const;
   // Of `first` and all choices of the search with a test of the same member, which are taken out:
   // what each value of the member leads to. Empty, and nothing taken out, where there are few.
-  std::vector<Option> options_by_value(const Choice& first, Search& search);
+  // Throws Error if there are more than kMaxAlternatives values.
+  std::vector<Option> options_by_value(const Choice& first, Search& search, ScratchMemory& memory);
   // Members that are one certain string or number in every value that fulfils a node, which is an
-  // object; by their names. Empty where other values may fulfil it.
-  std::map<std::string_view, std::string_view> tags_of(int number);
+  // object; sorted by their names. Empty where other values may fulfil it.
+  using Tags = std::vector<std::pair<std::string_view, std::string_view>>;
+  const Tags& tags_of(int number);
+  Tags find_tags(int number);
+  bool differ_in_a_tag(const Tags& one, const Tags& other);
   std::vector<Option> options_of_not(int number, uint8_t types);
   void add_not_values(const SchemaNode& node, std::vector<Option>& out);
   void add_not_scalars(const SchemaNode& node, uint8_t types, std::vector<Option>& out);
@@ -116,6 +128,8 @@ class SchemaGoals {
   Budget& budget_;
   std::deque<Entry> entries_;
   std::map<std::vector<Literal>, int> numbers_;
+  std::map<int, Tags> tags_;  // of nodes
+  ScratchMemory tags_memory_{budget_};
   int depth_ = 0;         // of goals
   int search_depth_ = 0;  // of choices that have more options
 };

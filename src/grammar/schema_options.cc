@@ -1,10 +1,13 @@
 // What a choice of schema_goals.h can be: anyOf, oneOf, if, dependentSchemas, and the ways in which
 // a node is not fulfilled.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <string_view>
 
 #include "grammar/schema_goals.h"
+#include "quire/error.h"
 
 namespace quire::grammar {
 namespace {
@@ -16,8 +19,8 @@ void require_name(Conjunction& all, const std::string& name) {
 
 }  // namespace
 
-std::vector<SchemaGoals::Option> SchemaGoals::options(const Choice& choice,
-                                                      const Conjunction& all) {
+std::vector<SchemaGoals::Option> SchemaGoals::options(const Choice& choice, const Conjunction& all,
+                                                      ScratchMemory& memory) {
   const SchemaNode& from = node(choice.node);
   std::vector<Option> out;
   switch (choice.kind) {
@@ -35,7 +38,7 @@ std::vector<SchemaGoals::Option> SchemaGoals::options(const Choice& choice,
                      }});
       break;
     case Choice::Kind::kOneOf:
-      return options_of_one(from);
+      return options_of_one(from, memory);
     case Choice::Kind::kIf: {
       Option is_true{{fulfils(from.if_node)}};
       Option is_false{{fails(from.if_node)}};
@@ -76,6 +79,10 @@ std::optional<SchemaGoals::ValueTest> SchemaGoals::value_test(int number) const 
   const SchemaNode& test = node(number);
   if (test.properties.size() != 1) return std::nullopt;
   const auto& [name, value] = test.properties.front();
+  const std::optional<std::string>& scalar = node(value).values.only_scalar;
+  const bool names_one =
+      test.required.empty() || (test.required.size() == 1 && test.required.front() == name);
+  if (!scalar || !names_one) return std::nullopt;
   // Whether they ask for nothing else.
   SchemaNode plain_test;
   plain_test.pointer = test.pointer;
@@ -88,18 +95,15 @@ std::optional<SchemaGoals::ValueTest> SchemaGoals::value_test(int number) const 
   plain_value.values = node(value).values;
   plain_value.types = node(value).types;
   const bool is_plain = test == plain_test && node(value) == plain_value;
-  const std::optional<std::string>& scalar = node(value).values.only_scalar;
   const bool is_one =
-      scalar && (node(value).types & (scalar->front() == '"' ? kStringType : kNumberType)) != 0;
-  const bool names_one =
-      test.required.empty() || (test.required.size() == 1 && test.required.front() == name);
-  if (!is_plain || !is_one || !names_one) return std::nullopt;
+      (node(value).types & (scalar->front() == '"' ? kStringType : kNumberType)) != 0;
+  if (!is_plain || !is_one) return std::nullopt;
   if (test.types != kAllTypes && test.types != kObjectType) return std::nullopt;
   return ValueTest{&name, value, !test.required.empty(), test.types == kObjectType};
 }
 
-std::vector<SchemaGoals::Option> SchemaGoals::options_by_value(const Choice& first,
-                                                               Search& search) {
+std::vector<SchemaGoals::Option> SchemaGoals::options_by_value(const Choice& first, Search& search,
+                                                               ScratchMemory& memory) {
   constexpr size_t kMany = 3;  // else the usual options are about as many
   std::vector<Option> out;
   if (first.kind != Choice::Kind::kIf) return out;
@@ -113,6 +117,7 @@ std::vector<SchemaGoals::Option> SchemaGoals::options_by_value(const Choice& fir
   std::vector<Condition> conditions = {{first.node, *first_test}};
   std::vector<Choice> others;
   for (const Choice& choice : search.choices) {
+    budget_.step();
     std::optional<ValueTest> test;
     if (choice.kind == Choice::Kind::kIf) test = value_test(node(choice.node).if_node);
     if (test && *test->name == name) {
@@ -123,19 +128,31 @@ std::vector<SchemaGoals::Option> SchemaGoals::options_by_value(const Choice& fir
   }
   if (conditions.size() < kMany) return out;
   search.choices = std::move(others);
+  const auto value_of = [&](const ValueTest& test) -> const std::string& {
+    return *node(test.value).values.only_scalar;
+  };
+  std::map<std::string_view, int> values;  // and a node of each
+  for (const Condition& condition : conditions) {
+    values.emplace(value_of(condition.test), condition.test.value);
+  }
+  if (values.size() > kMaxAlternatives) {
+    throw Error(fmt::format("{}: the conditions on one member here tell more than {} values apart",
+                            node(first.node).pointer, kMaxAlternatives));
+  }
 
   // `is_met`: which conditions are, of what the option leads to.
   const auto add = [&](auto edit, const auto& is_met) {
     Option option{{}, std::move(edit)};
+    memory.take(sizeof(Option));
     for (const Condition& condition : conditions) {
+      budget_.step();
       const SchemaNode& from = node(condition.node);
       const int next = is_met(condition.test) ? from.then_node : from.else_node;
-      if (next != SchemaNode::kNone) option.literals.push_back(fulfils(next));
+      if (next == SchemaNode::kNone || next == Schema::kTrue) continue;
+      memory.take(2 * sizeof(Literal));  // as the list may have reserved
+      option.literals.push_back(fulfils(next));
     }
     out.push_back(std::move(option));
-  };
-  const auto value_of = [&](const ValueTest& test) -> const std::string& {
-    return *node(test.value).values.only_scalar;
   };
   add([](Conjunction& rest) { rest.types &= static_cast<uint8_t>(~kObjectType); },
       [](const ValueTest& test) { return !test.is_object; });
@@ -145,10 +162,6 @@ std::vector<SchemaGoals::Option> SchemaGoals::options_by_value(const Choice& fir
         rest.forbidden.push_back(name);
       },
       [](const ValueTest& test) { return !test.is_needed; });
-  std::map<std::string_view, int> values;  // and a node of each
-  for (const Condition& condition : conditions) {
-    values.emplace(value_of(condition.test), condition.test.value);
-  }
   for (const auto& [value, number] : values) {
     add(
         [&name, literal = fulfils(number)](Conjunction& rest) {
@@ -166,45 +179,86 @@ std::vector<SchemaGoals::Option> SchemaGoals::options_by_value(const Choice& fir
   return out;
 }
 
-std::map<std::string_view, std::string_view> SchemaGoals::tags_of(int number) {
-  std::map<std::string_view, std::string_view> tags;
+SchemaGoals::Tags SchemaGoals::find_tags(int number) {
+  constexpr size_t kPartBytes = 64;  // in a set and a list
+  ScratchMemory memory(budget_);
+  Tags tags;
   uint8_t types = kAllTypes;
   std::vector<int> parts = {number};
+  std::set<int> seen = {number};
   for (size_t i = 0; i < parts.size(); ++i) {  // what it asks in any case
     const SchemaNode& from = node(parts[i]);
     types &= from.types;
-    parts.insert(parts.end(), from.all_of.begin(), from.all_of.end());
+    for (const int part : from.all_of) {
+      budget_.step();
+      if (!seen.insert(part).second) continue;
+      memory.take(kPartBytes);
+      parts.push_back(part);
+    }
     for (const std::string& name : from.required) {
+      budget_.step();
       const int property = from.find_property(name);
       if (property == SchemaNode::kNone) continue;
       const SchemaNode::Values& values = node(property).values;
-      if (values.only_scalar) tags.emplace(name, *values.only_scalar);
+      if (!values.only_scalar) continue;
+      memory.take(2 * sizeof(Tags::value_type));  // as the list may have reserved
+      tags.emplace_back(name, *values.only_scalar);
     }
   }
-  if (types != kObjectType) tags.clear();
+  if (types != kObjectType) return {};
+  std::ranges::stable_sort(tags, {}, &Tags::value_type::first);
+  const auto again = std::ranges::unique(tags, {}, &Tags::value_type::first);
+  tags.erase(again.begin(), again.end());
+  tags.shrink_to_fit();
   return tags;
 }
 
-std::vector<SchemaGoals::Option> SchemaGoals::options_of_one(const SchemaNode& one) {
-  std::vector<Option> out;
-  std::vector<std::map<std::string_view, std::string_view>> tags;
-  for (const int option : one.one_of) tags.push_back(tags_of(option));
-  const auto differ_in_a_tag = [&](size_t i, size_t j) {
-    return std::ranges::any_of(tags[i], [&](const auto& tag) {
-      const auto other = tags[j].find(tag.first);
-      return other != tags[j].end() && other->second != tag.second;
-    });
+const SchemaGoals::Tags& SchemaGoals::tags_of(int number) {
+  constexpr size_t kEntryBytes = 96;
+  // What only refers to another node has that one's tags: one list for all references.
+  const auto only_refers = [](const SchemaNode& from) {
+    return from.all_of.size() == 1 && from.types == kAllTypes && from.required.empty();
   };
+  while (only_refers(node(number))) {
+    budget_.step();
+    number = node(number).all_of.front();
+  }
+  const auto [found, is_new] = tags_.try_emplace(number);
+  if (is_new) {
+    found->second = find_tags(number);
+    tags_memory_.take(kEntryBytes + found->second.size() * sizeof(Tags::value_type));
+  }
+  return found->second;
+}
+
+bool SchemaGoals::differ_in_a_tag(const Tags& one, const Tags& other) {
+  if (&one == &other) return false;
+  for (auto i = one.begin(), j = other.begin(); i != one.end() && j != other.end();) {
+    budget_.step();
+    const auto order = i->first <=> j->first;
+    if (order == 0 && i->second != j->second) return true;
+    if (order <= 0) ++i;
+    if (order >= 0) ++j;
+  }
+  return false;
+}
+
+std::vector<SchemaGoals::Option> SchemaGoals::options_of_one(const SchemaNode& one,
+                                                             ScratchMemory& memory) {
+  std::vector<Option> out;
+  std::vector<const Tags*> tags;
+  for (const int option : one.one_of) tags.push_back(&tags_of(option));
   for (size_t i = 0; i < one.one_of.size(); ++i) {
     Option option{{fulfils(one.one_of[i])}};
+    memory.take(sizeof(Option) + sizeof(Literal));
     for (size_t j = 0; j < one.one_of.size(); ++j) {
       budget_.step();
-      if (i == j || differ_in_a_tag(i, j)) continue;
+      if (i == j || differ_in_a_tag(*tags[i], *tags[j])) continue;
       // Only values that may fulfil both have to be told apart.
       const uint8_t types = types_of(goal_of({fulfils(one.one_of[i]), fulfils(one.one_of[j])}));
-      if (types != 0) {
-        option.choices.push_back({Choice::Kind::kNotOfTypes, one.one_of[j], types});
-      }
+      if (types == 0) continue;
+      memory.take(2 * sizeof(Choice));  // as the list may have reserved
+      option.choices.push_back({Choice::Kind::kNotOfTypes, one.one_of[j], types});
     }
     out.push_back(std::move(option));
   }
@@ -236,8 +290,10 @@ void SchemaGoals::add_not_values(const SchemaNode& from, std::vector<Option>& ou
   const bool has_numbers = values.numbers != SchemaNode::kNothing;
   const int strings = has_strings ? grammar_.strings.complement(values.strings) : 0;
   const int numbers = has_numbers ? grammar_.numbers.complement(values.numbers) : 0;
-  option.edit = [this, types, has_strings, has_numbers, strings, numbers](Conjunction& rest) {
-    rest.types &= static_cast<uint8_t>(~types);
+  // What is of none of the node's types is an option of its own: the two do not overlap.
+  option.edit = [this, own_types = from.types, types, has_strings, has_numbers, strings,
+                 numbers](Conjunction& rest) {
+    rest.types &= static_cast<uint8_t>(own_types & ~types);
     if (has_strings) rest.string_dfa = grammar_.strings.both(rest.string_dfa, strings);
     if (has_numbers) rest.number_dfa = grammar_.numbers.both(rest.number_dfa, numbers);
   };
