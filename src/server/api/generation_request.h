@@ -37,9 +37,9 @@ struct GenerationRequest {
   bool continue_final_message = false;
   ToolChoice tool_choice = ToolChoice::kNone;
   std::string tool_name{};  // of kNamed
-  bool parallel_tool_calls = true;
   // The schema of each tool's parameters as the client wrote it; empty where it gave none.
   std::vector<std::string> tool_parameters{};
+  bool parallel_tool_calls = true;
   bool include_reasoning = true;
 
   SamplingParams sampling{};
@@ -76,8 +76,8 @@ struct GenerationRequest {
 
 // The request that `body` describes. Throws ApiError, naming the parameter: 404 for a model that is
 // not served; 400 for what is no JSON object (parse_object_body()), for what the API's schema
-// refuses, for what quire cannot do (images, a suffix,
-// ...) and for fields that contradict each other.
+// refuses, for what quire cannot do (images, a suffix, ...) and for fields that contradict each
+// other.
 GenerationRequest parse_chat_request(std::string_view body, const ModelInfo& model,
                                      const ApiDescription& api);
 GenerationRequest parse_completion_request(std::string_view body, const ModelInfo& model,
