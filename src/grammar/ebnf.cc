@@ -109,7 +109,7 @@ class EbnfParser final : private RuleParser {
     if (!is_iso_ && take("<")) {
       const size_t end = text_.find_first_of(">\n", at_);
       if (end == std::string_view::npos || text_[end] != '>') fail_at(begin, "a < without its >");
-      const std::string name(text_.substr(at_, end - at_));
+      std::string name(text_.substr(at_, end - at_));
       at_ = end + 1;
       return name;
     }
@@ -179,7 +179,7 @@ class EbnfParser final : private RuleParser {
       skip_space();
       return repeated(rule, parse_difference(rule, depth), count, count);
     }
-    const Symbol symbol = parse_difference(rule, depth);
+    Symbol symbol = parse_difference(rule, depth);
     int min = 0;
     int max = kNoLimit;
     if (take("+")) {

@@ -207,8 +207,8 @@ SchemaGoals::Tags SchemaGoals::find_tags(int number) {
   }
   if (types != kObjectType) return {};
   std::ranges::stable_sort(tags, {}, &Tags::value_type::first);
-  const auto again = std::ranges::unique(tags, {}, &Tags::value_type::first);
-  tags.erase(again.begin(), again.end());
+  const auto has_one_name = [](const auto& a, const auto& b) { return a.first == b.first; };
+  tags.erase(std::unique(tags.begin(), tags.end(), has_one_name), tags.end());
   tags.shrink_to_fit();
   return tags;
 }
@@ -235,7 +235,7 @@ bool SchemaGoals::differ_in_a_tag(const Tags& one, const Tags& other) {
   if (&one == &other) return false;
   for (auto i = one.begin(), j = other.begin(); i != one.end() && j != other.end();) {
     budget_.step();
-    const auto order = i->first <=> j->first;
+    const int order = i->first.compare(j->first);
     if (order == 0 && i->second != j->second) return true;
     if (order <= 0) ++i;
     if (order >= 0) ++j;
