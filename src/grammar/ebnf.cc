@@ -295,23 +295,9 @@ class EbnfParser final : private RuleParser {
   }
 
   CharacterSet parse_class() {
-    const auto take_character = [&] {
+    return parse_class_of([this] {
       return is_character_code(text_.substr(at_)) ? parse_code() : parse_own_character();
-    };
-    const bool is_inverted = take("^");
-    CharacterSet set;
-    while (!take("]")) {
-      const char32_t first = take_character();
-      char32_t last = first;
-      if (peek() == '-' && !text_.substr(at_).starts_with("-]")) {
-        ++at_;
-        last = take_character();
-      }
-      if (last < first) fail("a range that ends before it begins");
-      set.push_back({first, last});
-    }
-    set = normalised(std::move(set));
-    return is_inverted ? inverted(set) : set;
+    });
   }
 
   bool is_iso_;

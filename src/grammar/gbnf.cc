@@ -133,20 +133,7 @@ class GbnfParser final : private RuleParser {
     return literal;
   }
   CharacterSet parse_class() {
-    const bool is_inverted = take("^");
-    CharacterSet set;
-    while (!take("]")) {
-      const char32_t first = parse_character();
-      char32_t last = first;
-      if (peek() == '-' && !text_.substr(at_).starts_with("-]")) {
-        ++at_;
-        last = parse_character();
-      }
-      if (last < first) fail("a range that ends before it begins");
-      set.push_back({first, last});
-    }
-    set = normalised(std::move(set));
-    return is_inverted ? inverted(set) : set;
+    return parse_class_of([this] { return parse_character(); });
   }
 
   char32_t parse_character() {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/hex_digit.h"
 #include "grammar/json_tree.h"
@@ -86,6 +87,23 @@ char32_t RuleParser::parse_escaped_character(std::string_view names, std::string
 int RuleParser::add_rule(std::string name) {
   budget_.take(name.size() + sizeof(std::string) + sizeof(std::vector<int>));
   return grammar_.add_rule(std::move(name));
+}
+
+CharacterSet RuleParser::parse_class_of(const std::function<char32_t()>& take_character) {
+  const bool is_inverted = take("^");
+  CharacterSet set;
+  while (!take("]")) {
+    const char32_t first = take_character();
+    char32_t last = first;
+    if (peek() == '-' && !text_.substr(at_).starts_with("-]")) {
+      ++at_;
+      last = take_character();
+    }
+    if (last < first) fail("a range that ends before it begins");
+    set.push_back({first, last});
+  }
+  set = normalised(std::move(set));
+  return is_inverted ? inverted(set) : set;
 }
 
 int RuleParser::rule_of(std::string_view name) {

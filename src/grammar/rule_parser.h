@@ -3,6 +3,7 @@
 // rules.
 //
 // Thread safety: one thread at a time.
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -41,6 +42,9 @@ class RuleParser {
   // The same, or an escape: \xXX, \uXXXX, \UXXXXXXXX, or one of `names` for the character of
   // `meanings` in its place.
   char32_t parse_escaped_character(std::string_view names, std::string_view meanings);
+
+  // The characters of a class, behind its [, up to its ]; each is read by take_character().
+  CharacterSet parse_class_of(const std::function<char32_t()>& take_character);
 
   int rule_of(std::string_view name);
   // A rule of the same name, for a part of it.
