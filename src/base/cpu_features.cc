@@ -1,6 +1,8 @@
 #include "base/cpu_features.h"
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace quire {
 namespace {
@@ -25,7 +27,22 @@ bool has_avx512() {
   return has_avx512vnni() && __builtin_cpu_supports("avx512bf16");
 }
 
-constexpr Isa kIsas[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512Vnni, Isa::kAvx512};
+// AMX-BF16 and AMX-TILE: bits 22 and 24 of EDX in leaf 7. GCC 12's __builtin_cpu_supports does not
+// know them.
+bool has_amx() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned kBits = 1u << 22 | 1u << 24;
+  if (!has_avx512() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 ||
+      (edx & kBits) != kBits) {
+    return false;
+  }
+  // From asm/prctl.h of Linux 5.16 on, and the number of the tiles' state.
+  constexpr int kArchReqXcompPerm = 0x1023;
+  constexpr int kXfeatureXtiledata = 18;
+  return syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureXtiledata) == 0;
+}
+
+constexpr Isa kIsas[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512Vnni, Isa::kAvx512, Isa::kAmx};
 
 }  // namespace
 
@@ -39,6 +56,8 @@ std::string_view name_of(Isa isa) {
       return "avx512vnni";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAmx:
+      return "amx";
   }
   return "unknown";
 }
@@ -61,6 +80,8 @@ bool supports(Isa isa) {
       return has_avx512vnni();
     case Isa::kAvx512:
       return has_avx512();
+    case Isa::kAmx:
+      return has_amx();
   }
   return false;
 }

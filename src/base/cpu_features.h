@@ -15,13 +15,15 @@ enum class Isa {
   // rest is as kAvx2
   kAvx512Vnni,
   kAvx512,  // AVX-512 F, BW, VL, DQ, VNNI and BF16; CPUs with part of these take what they have
+  kAmx,     // AMX TILE and BF16 for products with bfloat16 weights; the rest is as kAvx512
 };
 
-// "scalar", "avx2", "avx512vnni", "avx512".
+// "scalar", "avx2", "avx512vnni", "avx512", "amx".
 std::string_view name_of(Isa isa);
 std::optional<Isa> isa_from_name(std::string_view name);
 
-// Whether the CPU has the instructions and the system saves their registers.
+// Whether the CPU has the instructions and the system saves their registers. Of kAmx it asks the
+// system for these, for the whole process: Linux gives them to those that ask.
 bool supports(Isa isa);
 // The supported ones, slowest first; kScalar is always among them.
 std::vector<Isa> supported_isas();

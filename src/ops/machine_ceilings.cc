@@ -75,7 +75,9 @@ PeakLoop peak_loop_of_integers(Isa isa) {
 
 PeakLoop peak_loop(Isa isa, DType dtype) {
   if (dtype == DType::kUInt8) return peak_loop_of_integers(isa);
-  if (isa == Isa::kAvx512) return dtype == DType::kBFloat16 ? avx512::peak_bf16 : avx512::peak_f32;
+  if (isa == Isa::kAmx && dtype == DType::kBFloat16) return amx::peak_bf16;
+  if (isa == Isa::kAvx512 || isa == Isa::kAmx)
+    return dtype == DType::kBFloat16 ? avx512::peak_bf16 : avx512::peak_f32;
   return isa == Isa::kScalar ? scalar::peak_f32 : avx2::peak_f32;
 }
 

@@ -5,6 +5,8 @@ namespace {
 
 constexpr Kernels kScalar = {
     .multiplies_bf16 = false,
+    .bf16_tile_rows = kTileRows,
+    .bf16_tile_steps = 1,
     .pack_f32 = scalar::pack_f32,
     .pack_bf16 = nullptr,
     .linear_f32 = scalar::linear_f32,
@@ -33,6 +35,8 @@ constexpr Kernels kScalar = {
 
 constexpr Kernels kAvx2 = {
     .multiplies_bf16 = false,
+    .bf16_tile_rows = kTileRows,
+    .bf16_tile_steps = 1,
     .pack_f32 = scalar::pack_f32,
     .pack_bf16 = nullptr,
     .linear_f32 = avx2::linear_f32,
@@ -78,6 +82,8 @@ constexpr Kernels kAvx512Vnni = with_vnni(kAvx2);
 
 constexpr Kernels kAvx512 = {
     .multiplies_bf16 = true,
+    .bf16_tile_rows = kTileRows,
+    .bf16_tile_steps = 1,
     .pack_f32 = scalar::pack_f32,
     .pack_bf16 = avx512::pack_bf16,
     .linear_f32 = avx512::linear_f32,
@@ -104,6 +110,16 @@ constexpr Kernels kAvx512 = {
     .round_e5m2 = avx2::round_e5m2,
 };
 
+constexpr Kernels with_amx(Kernels kernels) {
+  kernels.bf16_tile_rows = kAmxTileRows;
+  kernels.bf16_tile_steps = kAmxTileSteps;
+  kernels.pack_bf16 = amx::pack_bf16;
+  kernels.linear_bf16 = amx::linear_bf16;
+  return kernels;
+}
+
+constexpr Kernels kAmx = with_amx(kAvx512);
+
 }  // namespace
 
 const Kernels& kernels_for(Isa isa) {
@@ -116,6 +132,8 @@ const Kernels& kernels_for(Isa isa) {
       return kAvx512Vnni;
     case Isa::kAvx512:
       return kAvx512;
+    case Isa::kAmx:
+      return kAmx;
   }
   return kScalar;
 }

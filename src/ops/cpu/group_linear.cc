@@ -106,7 +106,8 @@ void fetch_next_block(const GroupProduct& product, const Block& block, int64_t n
   const std::byte* const next = block.weights + bytes;
   const std::byte* const end =
       product.weight->data() + group_panel_bytes(product.layout, product.n());
-  fetch_next(number, tiles, kGroupTaskRows, next, std::min<int64_t>(bytes, end - next), tile);
+  fetch_next(number, tiles, kGroupTaskRows / kTileRows, next, std::min<int64_t>(bytes, end - next),
+             tile);
 }
 
 // The block's integers by rows [first, last) with this kernel, for weights in their layout, with

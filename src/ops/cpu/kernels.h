@@ -1,11 +1,11 @@
 #pragma once
 // The inner loops of the CPU ops, once for each instruction set.
 //
-// x.cc checks an op's arguments, cuts it into tasks, and calls these; x_cpu.cc, x_avx2.cc and
-// x_avx512.cc hold them. This header is all that the last two may include besides the compiler's
-// intrinsics: an inline function of a shared header compiled there with AVX-512 could be the copy
-// that the linker keeps for everybody, and would crash on a CPU without it. So: plain structs and
-// pointers.
+// x.cc checks an op's arguments, cuts it into tasks, and calls these; x_cpu.cc, x_avx2.cc,
+// x_avx512.cc and x_amx.cc hold them. This header is all that the last three may include besides
+// the compiler's intrinsics: an inline function of a shared header compiled there with AVX-512
+// could be the copy that the linker keeps for everybody, and would crash on a CPU without it. So:
+// plain structs and pointers.
 //
 // "Steps": packed weights, keys and values share one idea. A step is 4 bytes for each of 16 or 64
 // lanes side by side (output features, tokens, elements of a head): one float32, or two bfloat16
@@ -31,12 +31,17 @@ inline constexpr int kAttentionTile = 64;
 // is below 2^31, and queries lose next to nothing by 15 bits.
 inline constexpr int kQueryLimit = 16383;
 
+// The same with AMX: two of its tiles of rows, which meet two of weights in four of sums. A tile's
+// depth is 16 steps.
+inline constexpr int kAmxTileRows = 32;
+inline constexpr int kAmxTileSteps = 16;
+
 // A block of a matrix product: `rows` rows by the 64 lanes of one panel by `steps` steps.
 struct LinearTile {
   const void* weights;      // the panel's first step; 64 lanes a step
   const void* activations;  // packed by pack_f32 or pack_bf16, from the same step on
   int64_t steps;
-  int rows;  // 1 to kTileRows
+  int rows;  // 1 to kTileRows; of linear_bf16 to Kernels::bf16_tile_rows
   int cols;  // lanes that exist in `out`, 1 to 64
   float* out;
   int64_t out_stride;
@@ -190,9 +195,14 @@ struct HeadTask {
 struct Kernels {
   // Whether bfloat16 weights want activations from pack_bf16.
   bool multiplies_bf16;
+  // How many rows linear_bf16 takes at most, and what the steps of their packed rows are a multiple
+  // of.
+  int bf16_tile_rows;
+  int bf16_tile_steps;
   // rows x k values at in + row * stride, to [k][rows]; k is padded with a zero to an even number.
   void (*pack_f32)(const float* in, int64_t stride, int rows, int64_t k, float* out);
-  // The same rounded to bfloat16, as pairs: [k / 2][rows][2].
+  // The same rounded to bfloat16, as pairs, of which bf16_tile_steps lie side by side:
+  // [k / 2 / bf16_tile_steps][rows][bf16_tile_steps][2], padded with zeros.
   void (*pack_bf16)(const float* in, int64_t stride, int rows, int64_t k, uint16_t* out);
   void (*linear_f32)(const LinearTile& tile);
   void (*linear_bf16)(const LinearTile& tile);
@@ -280,6 +290,10 @@ QUIRE_DECLARE_ATTENTION_KERNELS(avx512vnni)
 QUIRE_DECLARE_ROUNDING_KERNELS(scalar)
 QUIRE_DECLARE_ROUNDING_KERNELS(avx2)
 #undef QUIRE_DECLARE_ROUNDING_KERNELS
+namespace amx {
+void pack_bf16(const float* in, int64_t stride, int rows, int64_t k, uint16_t* out);
+void linear_bf16(const LinearTile& tile);
+}  // namespace amx
 namespace scalar {
 void linear_f8(const LinearTile& tile);
 void interleave(const WordRows& rows);

@@ -25,5 +25,8 @@ namespace avx512 {
 double peak_f32(int64_t steps, float* sink);
 double peak_bf16(int64_t steps, float* sink);
 }  // namespace avx512
+namespace amx {
+double peak_bf16(int64_t steps, float* sink);
+}
 
 }  // namespace quire::ops
