@@ -4,11 +4,10 @@
 // in   [T, K] of the activations' dtype (rows may be strided): float32 on the CPU; on a GPU that of
 //      a dense weight, and bfloat16 or float16 for a float8 or integer weight
 // W    Weight [N, K]. On the CPU any format. CPUs that multiply bfloat16 (AVX-512 BF16, AMX) may
-// round
-//      `in` to it where the weight is bfloat16; an integer weight says whether `in` is rounded to
-//      int8 (ops/cpu/group_linear.h). On a GPU dense; or float8 where multiplies_float8_on_gpu(),
-//      which rounds `in` to float8; or integers where multiplies_integers_on_gpu()
-//      (ops/cuda/kernels.h says how they are rounded)
+//      round `in` to it where the weight is bfloat16; an integer weight says whether `in` is
+//      rounded to int8 (ops/cpu/group_linear.h). On a GPU dense; or float8 where
+//      multiplies_float8_on_gpu(), which rounds `in` to float8; or integers where
+//      multiplies_integers_on_gpu() (ops/cuda/kernels.h says how they are rounded)
 // bias float32[N] or undefined
 // out  [T, N] of the activations' dtype, on a GPU also float32 (rows may be strided); overwritten
 // scratch: linear_scratch(stream, W, T) bytes, undefined where that is none
