@@ -24,16 +24,29 @@ void IoLoop::run() {
   run_until_idle();
 }
 
+// Connections catch what they throw. What is left is an allocation for the loop itself that failed:
+// connections that wait for what was lost end at their deadline; all else is repaired.
 void IoLoop::run_until_idle() {
-  for (;;) {
+  constexpr std::chrono::milliseconds kBeforeNextTry{10};
+  bool is_whole = true;
+  while (true) {
     try {
+      if (!is_whole) {
+        context_.run_for(kBeforeNextTry);
+        repair();
+        is_whole = true;
+      }
       context_.run();
       return;
     } catch (const std::exception&) {
-      // Connections catch what they throw; what is left is an allocation for the loop itself that
-      // failed. Connections that wait for what was lost end at their deadline.
+      is_whole = false;
     }
   }
+}
+
+void IoLoop::repair() {
+  if (!connections_.empty()) start_tick();
+  if (repair_) repair_();
 }
 
 void IoLoop::finish() {

@@ -4,7 +4,7 @@
 // lock or a strand, and a write from its own thread goes straight to the socket.
 //
 // Thread safety: wake(), post(), in_this_thread() and finish() from any thread; add(), remove() and
-// for_each() only on the I/O thread.
+// for_each() only on the I/O thread; on_exception() before it runs.
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -29,6 +29,9 @@ class IoLoop : public std::enable_shared_from_this<IoLoop> {
   IoLoop& operator=(const IoLoop&) = delete;
 
   boost::asio::io_context& context() { return context_; }
+  // `repair` is called on the thread after an exception, until it does not throw itself: without
+  // memory Asio forgets what it waits for. Before run().
+  void on_exception(std::function<void()> repair) { repair_ = std::move(repair); }
 
   // The thread's body: returns when finish() was called and nothing is left to do.
   void run();
@@ -47,6 +50,7 @@ class IoLoop : public std::enable_shared_from_this<IoLoop> {
 
  private:
   void run_until_idle();
+  void repair();
   void serve_woken();
   void start_tick();
   void on_tick();
@@ -56,6 +60,7 @@ class IoLoop : public std::enable_shared_from_this<IoLoop> {
   boost::asio::steady_timer timer_;
   const Clock::duration tick_;
   bool ticking_ = false;
+  std::function<void()> repair_;
   std::vector<std::shared_ptr<Connection>> connections_;
 
   std::mutex mutex_;

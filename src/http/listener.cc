@@ -58,10 +58,37 @@ Listener::Listener(boost::asio::io_context& context, const Endpoint& endpoint, b
   acceptor_.listen(kBacklog);
 }
 
+// Held by the handler of what the listener waits for. Asio drops handlers uncalled where it has no
+// memory, before or after the wait.
+class Listener::Wait {
+ public:
+  explicit Wait(std::shared_ptr<Listener> listener) : listener_(std::move(listener)) {
+    listener_->waits_ = true;
+  }
+  ~Wait() {
+    if (listener_) listener_->waits_ = false;
+  }
+  Wait(Wait&&) = default;
+  Wait& operator=(Wait&&) = delete;
+
+  // It is over.
+  std::shared_ptr<Listener> end() {
+    listener_->waits_ = false;
+    return std::move(listener_);
+  }
+
+ private:
+  std::shared_ptr<Listener> listener_;
+};
+
 void Listener::start(PickLoop pick_loop, Accepted accepted) {
   pick_loop_ = std::move(pick_loop);
   accepted_ = std::move(accepted);
   accept();
+}
+
+void Listener::go_on() {
+  if (accepted_ && acceptor_.is_open() && !waits_) accept();
 }
 
 void Listener::close() {
@@ -73,8 +100,9 @@ void Listener::close() {
 void Listener::accept() {
   std::shared_ptr<IoLoop> loop = pick_loop_();
   boost::asio::io_context& context = loop->context();
-  acceptor_.async_accept(context, [self = shared_from_this(), loop = std::move(loop)](
+  acceptor_.async_accept(context, [wait = Wait(shared_from_this()), loop = std::move(loop)](
                                       const ErrorCode& error, Socket socket) mutable {
+    const std::shared_ptr<Listener> self = wait.end();
     if (!self->acceptor_.is_open()) return;
     if (error == boost::asio::error::connection_aborted) return self->accept();
     if (error) return self->pause();
@@ -93,9 +121,8 @@ void Listener::accept() {
 
 void Listener::pause() {
   pause_.expires_after(kPause);
-  pause_.async_wait([self = shared_from_this()](const ErrorCode&) {
-    if (self->acceptor_.is_open()) self->accept();
-  });
+  pause_.async_wait(
+      [wait = Wait(shared_from_this())](const ErrorCode&) mutable { wait.end()->go_on(); });
 }
 
 std::vector<std::shared_ptr<Listener>> listen_on(boost::asio::io_context& context,

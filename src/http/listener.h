@@ -1,6 +1,7 @@
 #pragma once
 // A listening socket: accepts connections while it is open, even if some fail. Where the process
-// has no file descriptors left it pauses, then goes on.
+// has no file descriptors or memory left it pauses, then goes on. Where it has no memory to wait
+// for the next connection, the exception leaves its handler, and go_on() begins anew.
 //
 // Thread safety: only its loop's thread, except for the constructor and port().
 #include <boost/asio/io_context.hpp>
@@ -29,9 +30,12 @@ class Listener : public std::enable_shared_from_this<Listener> {
 
   uint16_t port() const { return acceptor_.local_endpoint().port(); }
   void start(PickLoop pick_loop, Accepted accepted);
+  // Waits for connections again, unless it does, or was not started, or was closed. May throw.
+  void go_on();
   void close();
 
  private:
+  class Wait;
   void accept();
   void pause();
 
@@ -40,6 +44,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
   boost::asio::steady_timer pause_;
   PickLoop pick_loop_;
   Accepted accepted_;
+  bool waits_ = false;  // for a connection, or for the end of a pause
 };
 
 // Listens on every address that `host` stands for, all on one port. Throws Error.

@@ -103,6 +103,9 @@ Server::Impl::~Impl() {
 void Server::Impl::start() {
   const std::lock_guard lock(mutex_);
   check(threads_.empty(), "an HTTP server is started twice");
+  first_loop().on_exception([this] {
+    for (const auto& listener : listeners_) listener->go_on();
+  });
   first_loop().post([this] {
     if (context_->stopping.load()) return;
     for (const auto& listener : listeners_) {

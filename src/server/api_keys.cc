@@ -4,9 +4,8 @@
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 
-#include <fstream>
-
 #include "quire/error.h"
+#include "server/setting_file.h"
 
 namespace quire::server {
 namespace {
@@ -54,10 +53,11 @@ std::optional<std::string> ApiKeys::owner_of(std::optional<std::string_view> aut
 }
 
 std::vector<std::string> read_api_key_file(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw Error(fmt::format("The API key file {} cannot be read.", path));
+  const std::string text = read_setting_file(path, "API key file");
   std::vector<std::string> keys;
-  for (std::string line; std::getline(file, line);) {
+  for (size_t next = 0; next < text.size();) {
+    const std::string line = text.substr(next, text.find('\n', next) - next);
+    next += line.size() + 1;
     const size_t begin = line.find_first_not_of(" \t\r");
     if (begin == std::string::npos || line[begin] == '#') continue;
     keys.push_back(line.substr(begin, line.find_last_not_of(" \t\r") - begin + 1));

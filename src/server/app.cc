@@ -7,7 +7,9 @@
 #include <ctime>
 #include <filesystem>
 #include <mutex>
+#include <new>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -117,6 +119,19 @@ std::unique_ptr<TraceExporter> make_trace_exporter(const ServeOptions& options, 
   return std::make_unique<TraceExporter>(
       TraceExporterConfig{.url = options.otlp_traces_url,
                           .warn = [&log](const std::string& message) { log.warning(message); }});
+}
+
+// What has to be done although there is no memory for it now: requests give theirs back.
+template <typename Action>
+void until_there_is_memory(const Action& action) {
+  constexpr std::chrono::milliseconds kWait{10};
+  while (true) {
+    try {
+      return action();
+    } catch (const std::bad_alloc&) {
+      std::this_thread::sleep_for(kWait);
+    }
+  }
 }
 
 http::Response error_response(int status, const std::string& message) {
@@ -290,25 +305,33 @@ void App::Impl::reload() {
   const auto read_again = [this](const std::string& file, const auto& read) {
     if (file.empty()) return;
     try {
-      read();
-      log_.info(fmt::format("read {} again", file));
+      until_there_is_memory(read);
+      until_there_is_memory([&] { log_.info(fmt::format("read {} again", file)); });
     } catch (const std::exception& error) {
-      log_.error(fmt::format("{} stays in force as it was: {}", file, error.what()));
+      until_there_is_memory(
+          [&] { log_.error(fmt::format("{} stays in force as it was: {}", file, error.what())); });
     }
   };
+  // Whoever takes them needs no memory.
   read_again(options_.api_key_file, [this] {
-    gate_->post([this, keys = ApiKeys(all_keys(options_))] { service_->set_keys(keys); });
+    gate_->post([this, keys = std::make_shared<ApiKeys>(all_keys(options_))] {
+      service_->set_keys(std::move(*keys));
+    });
   });
   read_again(options_.key_limits_file, [this] {
-    gate_->post([this, limits = limits_of(options_)] { service_->set_key_limits(limits); });
+    gate_->post([this, limits = std::make_shared<KeyLimitTable>(limits_of(options_))] {
+      service_->set_key_limits(std::move(*limits));
+    });
   });
   read_again(options_.http.tls_certificate_file, [this] { http_->reload_tls(); });
 }
 
 void App::Impl::stop() {
-  gate_->post([this] {
-    told_to_stop_ = true;
-    begin_stop();
+  until_there_is_memory([this] {
+    gate_->post([this] {
+      told_to_stop_ = true;
+      begin_stop();
+    });
   });
 }
 
@@ -316,8 +339,10 @@ void App::Impl::stop() {
 void App::Impl::begin_stop() {
   if (std::exchange(stopping_, true)) return;
   service_->begin_shutdown();
-  log_.info(fmt::format("stopping; requests that may finish within {} s (--shutdown-timeout): {}",
-                        options_.shutdown_timeout_s, service_->num_generations()));
+  until_there_is_memory([this] {
+    log_.info(fmt::format("stopping; requests that may finish within {} s (--shutdown-timeout): {}",
+                          options_.shutdown_timeout_s, service_->num_generations()));
+  });
   drain(Clock::now() + std::chrono::duration_cast<Clock::duration>(
                            std::chrono::duration<double>(options_.shutdown_timeout_s)),
         false);
@@ -326,8 +351,8 @@ void App::Impl::begin_stop() {
 // On the I/O thread. Another node was told to stop: the group ends as if this one had been.
 void App::Impl::node_leaves(const LeavingNode& node) {
   if (leaving_) return;
-  log_.warning(node.sentence);
-  leaving_ = node;
+  until_there_is_memory([&] { leaving_ = node; });
+  until_there_is_memory([&] { log_.warning(node.sentence); });
   own_signal_until_ = Clock::now() + kOwnSignalWait;
   begin_stop();
 }
@@ -340,7 +365,9 @@ void App::Impl::end_drained() {
   } else if (Clock::now() >= own_signal_until_) {
     leaving_->end_group();  // engine_failed() follows
   } else {
-    timers_.after(kDrainInterval, [this] { gate_->post([this] { end_drained(); }); });
+    until_there_is_memory([this] {
+      timers_.after(kDrainInterval, [this] { gate_->post([this] { end_drained(); }); });
+    });
   }
 }
 
@@ -348,7 +375,7 @@ void App::Impl::end_drained() {
 void App::Impl::drain(Clock::time_point until, bool cut) {
   if (service_->num_generations() == 0) {
     // Clients that keep asking, for metrics perhaps, would keep it busy.
-    server_->stop_accepting();
+    until_there_is_memory([this] { server_->stop_accepting(); });
     if (server_->num_active() == 0) {
       end_drained();
       return;
@@ -359,22 +386,29 @@ void App::Impl::drain(Clock::time_point until, bool cut) {
       end_drained();
       return;
     }
-    log_.warning(fmt::format("requests that did not finish in time and end with what they have: {}",
-                             service_->num_generations()));
-    service_->cut_short();
+    until_there_is_memory([this] {
+      log_.warning(
+          fmt::format("requests that did not finish in time and end with what they have: {}",
+                      service_->num_generations()));
+    });
+    until_there_is_memory([this] { service_->cut_short(); });
     cut = true;
     until = Clock::now() + kLastWait;
   }
-  timers_.after(kDrainInterval,
-                [this, until, cut] { gate_->post([this, until, cut] { drain(until, cut); }); });
+  until_there_is_memory([=, this] {
+    timers_.after(kDrainInterval,
+                  [=, this] { gate_->post([this, until, cut] { drain(until, cut); }); });
+  });
 }
 
 // On the I/O thread.
 void App::Impl::engine_failed(const std::string& message) {
   if (std::exchange(failed_, true)) return;
-  log_.error(fmt::format("the engine has failed, and the server ends: {}", message));
+  until_there_is_memory(
+      [&] { log_.error(fmt::format("the engine has failed, and the server ends: {}", message)); });
   // Gives answers with this failure a moment to be sent.
-  timers_.after(std::chrono::seconds(1), [this] { finish(false); });
+  until_there_is_memory(
+      [this] { timers_.after(std::chrono::seconds(1), [this] { finish(false); }); });
 }
 
 void App::Impl::finish(bool well) {
@@ -388,7 +422,7 @@ void App::Impl::finish(bool well) {
 bool App::Impl::wait() {
   std::unique_lock lock(mutex_);
   ended_.wait(lock, [this] { return ended_well_.has_value(); });
-  if (*ended_well_) log_.info("stopped");
+  if (*ended_well_) until_there_is_memory([this] { log_.info("stopped"); });
   return *ended_well_;
 }
 

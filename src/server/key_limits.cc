@@ -4,17 +4,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json_text.h"
 #include "quire/error.h"
 #include "server/api/api_error.h"
+#include "server/setting_file.h"
 
 namespace quire::server {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;
 
 constexpr std::string_view kKeyPrefix = "key-";
 constexpr size_t kKeyDigits = 8;
@@ -72,9 +73,14 @@ int64_t whole_seconds(double seconds) {
 }  // namespace
 
 KeyLimitTable read_key_limit_file(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw Error(fmt::format("The file of key limits {} cannot be read.", path));
-  const json document = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  json document;
+  const JsonClearer clearer(document);
+  try {
+    document = parse_json_text(read_setting_file(path, "file of key limits"),
+                               {.allow_repeated_keys = true});
+  } catch (const JsonError&) {
+    document = nullptr;
+  }
   if (!document.is_object()) {
     throw Error(
         fmt::format("The file of key limits {} is no JSON object; expected {}.", path, kShape));

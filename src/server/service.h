@@ -73,6 +73,9 @@ class Service {
 
   // New generations are refused and /ready says no; those accepted go on.
   void begin_shutdown();
+  // Every path that there is, as OpenAPI writes it; "/" for the files of the page.
+  static std::vector<std::string> documented_paths();
+
   // Generations that hold anything: waiting, running, or being cancelled.
   size_t num_generations() const { return generations_.size(); }
   // Ends all generations with what they have.
@@ -83,7 +86,6 @@ class Service {
   using Handler = void (Service::*)(const std::shared_ptr<http::Exchange>&, RequestRecord);
 
   static const std::vector<Route>& routes();
-  static std::vector<std::string> documented_paths();
   // Finds the handler and calls it. Fills in the request's owner.
   void dispatch(const std::shared_ptr<http::Exchange>& exchange, RequestRecord& record);
   // The route of a request, null for a file of the page. Throws ApiError for faults of the head: a

@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -111,17 +112,23 @@ class AccessLog::Impl {
     }
   }
 
-  // Says how many lines were lost since it last said so.
+  // Says how many lines were lost since it last said so; without memory, the next time.
   void report_dropped() {
     const int64_t dropped = dropped_lines();
     if (dropped == reported_) return;
-    const std::string message = fmt::format(
-        "{} log lines were lost, because the log was not read as fast as it was written",
-        dropped - reported_);
-    reported_ = dropped;
-    write_all(format_log_line(LogLevel::kWarning, message, {}, std::chrono::system_clock::now(),
-                              config_.format, color_) +
-              '\n');
+    try {
+      const std::string message = fmt::format(
+          "{} log lines were lost, because the log was not read as fast as it was written",
+          dropped - reported_);
+      const std::string line =
+          format_log_line(LogLevel::kWarning, message, {}, std::chrono::system_clock::now(),
+                          config_.format, color_);
+      reported_ = dropped;
+      write_all(line);
+      write_all("\n");
+    } catch (const std::bad_alloc&) {
+      return;
+    }
   }
 
   // False where the log cannot be written, or not in the time that is left after the destructor was

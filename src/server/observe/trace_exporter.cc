@@ -8,6 +8,7 @@
 #include <deque>
 #include <iterator>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <random>
 #include <thread>
@@ -26,6 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLongestPause{30'000};
 constexpr std::chrono::minutes kBetweenWarnings{1};
+constexpr std::chrono::milliseconds kMemoryPause{10};  // before what had no memory is tried again
 
 // What OTLP calls retryable: the collector is not there, or busy.
 bool may_be_sent_again(int status) {
@@ -74,35 +76,45 @@ class TraceExporter::Impl {
   int64_t lost() const { return lost_.load(std::memory_order_relaxed); }
 
  private:
+  // Without memory it waits: requests take theirs back when they end.
   void run() {
     while (true) {
-      const std::vector<Span> batch = take_batch();
-      if (batch.empty()) break;
-      send(batch);
+      try {
+        if (batch_.empty()) take_batch();
+        if (batch_.empty()) break;
+        send();
+      } catch (const std::bad_alloc&) {
+        if (is_late()) return;
+        std::this_thread::sleep_for(kMemoryPause);
+      }
     }
-    if (lost() != reported_) warn("the server stops");
+    try {
+      if (lost() != reported_) warn("the server stops");
+    } catch (const std::bad_alloc&) {
+      return;  // without a word
+    }
   }
 
   // Waits for spans, and a little longer for more; none once it is to stop and all are taken.
-  std::vector<Span> take_batch() {
+  void take_batch() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return stop_at_ || !queue_.empty(); });
     changed_.wait_for(lock, config_.delay,
                       [this] { return stop_at_ || queue_.size() >= config_.max_batch_spans; });
-    const auto end = queue_.begin() +
-                     static_cast<std::ptrdiff_t>(std::min(queue_.size(), config_.max_batch_spans));
-    std::vector<Span> batch(std::make_move_iterator(queue_.begin()), std::make_move_iterator(end));
+    const size_t size = std::min(queue_.size(), config_.max_batch_spans);
+    batch_.reserve(size);
+    const auto end = queue_.begin() + static_cast<std::ptrdiff_t>(size);
+    std::move(queue_.begin(), end, std::back_inserter(batch_));
     queue_.erase(queue_.begin(), end);
-    return batch;
   }
 
-  void send(const std::vector<Span>& batch) {
-    const std::string body = otlp_traces_json(batch);
-    const auto num_spans = static_cast<int64_t>(batch.size());
+  // The batch is empty afterwards: sent or lost.
+  void send() {
+    const std::string body = otlp_traces_json(batch_);
     for (auto pause = config_.first_pause;; pause = std::min(2 * pause, kLongestPause)) {
       const HttpPostResult result = post_.send(body, time_left(), [this] { return is_late(); });
       if (result.status >= 200 && result.status < 300) {
-        sent_.fetch_add(num_spans, std::memory_order_relaxed);
+        end_batch(sent_);
         warn_of_losses("");
         return;
       }
@@ -110,12 +122,17 @@ class TraceExporter::Impl {
                                       ? result.problem
                                       : fmt::format("it answered with status {}", result.status);
       if (!may_be_sent_again(result.status) || !wait_before_next(pause)) {
-        lost_.fetch_add(num_spans, std::memory_order_relaxed);
+        end_batch(lost_);
         warn_of_losses(problem);
         return;
       }
       warn_of_losses(problem);
     }
+  }
+
+  void end_batch(std::atomic<int64_t>& count) {
+    count.fetch_add(static_cast<int64_t>(batch_.size()), std::memory_order_relaxed);
+    batch_.clear();
   }
 
   std::chrono::milliseconds time_left() {
@@ -143,16 +160,17 @@ class TraceExporter::Impl {
     const Clock::time_point now = Clock::now();
     if (problem.empty() && lost() == reported_) return;
     if (warned_at_ && now < *warned_at_ + kBetweenWarnings) return;
-    warned_at_ = now;
     warn(problem.empty() ? "it takes them again" : problem);
+    warned_at_ = now;
   }
 
   void warn(const std::string& how_it_is) {
     const int64_t all = lost();
-    const int64_t newly_lost = all - std::exchange(reported_, all);
     // What stands behind the path may be a secret.
     config_.warn(fmt::format("traces for {}: {}; spans lost: {}",
-                             config_.url.substr(0, config_.url.find('?')), how_it_is, newly_lost));
+                             config_.url.substr(0, config_.url.find('?')), how_it_is,
+                             all - reported_));
+    reported_ = all;
   }
 
   const TraceExporterConfig config_;
@@ -166,6 +184,7 @@ class TraceExporter::Impl {
   std::atomic<int64_t> lost_{0};
   // The thread's own.
   HttpPost post_;
+  std::vector<Span> batch_;
   int64_t reported_ = 0;
   std::optional<Clock::time_point> warned_at_;
   std::thread thread_;  // last: it uses the others

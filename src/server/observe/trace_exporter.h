@@ -4,7 +4,7 @@
 // The caller never waits: spans go through a bounded queue to a thread that sends them in batches,
 // and sends a batch again after a pause if the collector does not answer or is busy. If the queue
 // is full, or the collector refuses a batch, spans are lost: they are counted, and a warning says
-// so, at most once a minute.
+// so, at most once a minute. Where there is no memory for a batch, it waits.
 //
 // Thread safety: every method from any thread.
 #include <chrono>
@@ -27,7 +27,7 @@ struct TraceExporterConfig {
   std::chrono::milliseconds timeout{10'000};    // of one batch
   std::chrono::milliseconds first_pause{1000};  // before a batch is sent again; doubles up to 30 s
   std::chrono::milliseconds last_sends{2000};   // how long the destructor goes on sending
-  std::function<void(const std::string&)> warn{};  // called on its thread; must not throw
+  std::function<void(const std::string&)> warn{};  // called on its thread; may throw std::bad_alloc
 };
 
 class TraceExporter {
