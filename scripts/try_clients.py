@@ -99,6 +99,29 @@ entries = [Entry.model_validate_json(text) for text in [
     completion(**ask).choices[0].message.content, "".join(chunk.choices[0].delta.content or "" for chunk in chunks)]]
 """),
 }
+# Modes of instructor that leave the form of an answer to the model, with what a model writes that does as it is told:
+# whether its template is Qwen3's, and the texts of its tokens.
+LEFT_TO_THE_MODEL = {
+    "JSON": (False, ['{"word": "apple", ', '"kind": "noun"}']),
+    "MD_JSON": (True, ["```json\n", '{"word": "apple", ', '"kind": "noun"}', "\n```\n"]),
+    "PARALLEL_TOOLS": (True, ['<tool_call>\n{"name": "Entry", ', '"arguments": {"word": "apple", "kind": "noun"}}',
+                              "\n</tool_call>"]),
+}
+PLAIN_TEMPLATE = "{% for message in messages %}{{ message.content }}\n{% endfor %}"
+MODE_BODY = """
+import instructor, openai
+from typing import Iterable
+client = openai.OpenAI(base_url=base_url, api_key="none")
+completions = instructor.from_openai(client, mode=instructor.Mode.{mode}).chat.completions
+ask.update(model="lexicon", max_retries=0, temperature=0)
+if "{mode}" == "PARALLEL_TOOLS":
+    entries = [*completions.create(response_model=Iterable[Entry], **ask)]
+else:
+    entries = [completions.create(response_model=Entry, **ask),
+               [*completions.create_partial(response_model=Entry, **ask)][-1],
+               *completions.create_iterable(response_model=Entry, **ask)]
+entries = [Entry.model_validate(entry.model_dump()) for entry in entries]
+"""
 STRUCTURED_PROGRAM = """
 import importlib.metadata, json, sys
 base_url = sys.argv[1]
@@ -135,6 +158,21 @@ def try_client(server, name, packages, program):
         return "", result.stderr.strip()[-500:], False
     version, answer = json.loads(result.stdout.splitlines()[-1])
     return version, answer, True
+
+
+def try_modes():
+    """Rows of the modes of LEFT_TO_THE_MODEL."""
+    from scripted_model import scripted_model
+    from server_support import serving
+
+    qwen3 = (ROOT / "tests" / "golden" / "chat" / "templates" / "qwen3.jinja").read_text()
+    packages = STRUCTURED["instructor"][0]
+    for mode, (is_qwen3, script) in LEFT_TO_THE_MODEL.items():
+        with (scripted_model(qwen3 if is_qwen3 else PLAIN_TEMPLATE, script) as folder,
+              serving(folder, "--no-access-log", "--tool-call-parser", "hermes", "--served-model-name",
+                      "lexicon") as server):
+            program = STRUCTURED_PROGRAM.format(body=ENTRY + MODE_BODY.format(mode=mode))
+            yield "instructor", f"mode {mode}", *try_client(server, "instructor", packages, program)
 
 
 def version_of(tool, output):
@@ -198,6 +236,7 @@ def main():
             rows += [(name, "structured output",
                       *try_client(server, name, packages, STRUCTURED_PROGRAM.format(body=ENTRY + body)))
                      for name, (packages, body) in STRUCTURED.items()]
+            rows += try_modes()
         rows += [(command[0], what, *try_tool(command, pattern))
                  for what, command, pattern in load_commands(server.address, body.name)]
         urllib.request.urlopen(f"{server.address}/health").read()

@@ -79,14 +79,14 @@ bool AnswerConstraint::leads_to_end(int32_t token, size_t tokens_left) {
   return has_room(tokens_left) && (!taken.rest || leads_on(*taken.rest, tokens_left));
 }
 
-bool AnswerConstraint::accept(int32_t token) {
-  const bool accepted = accept_token(token);
+bool AnswerConstraint::accept(int32_t token, size_t tokens_left) {
+  const bool accepted = accept_token(token, tokens_left);
   if (accepted) remember(token);
   return accepted;
 }
 
-bool AnswerConstraint::accept_token(int32_t token) {
-  if (!is_free_) return constraint_.accept(token);
+bool AnswerConstraint::accept_token(int32_t token, size_t tokens_left) {
+  if (!is_free_) return constraint_.accept(token, tokens_left);
   const AnswerStart::Step taken = start().step(start_state_, token);
   if (!taken.rest) {
     start_state_ = taken.state;

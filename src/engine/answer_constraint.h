@@ -41,8 +41,9 @@ class AnswerConstraint {
   void allow_tokens_in_time(size_t tokens_left, grammar::TokenMask mask);
   // Whether allow_tokens_in_time() sets the bit of a token that may come next.
   bool leads_to_end(int32_t token, size_t tokens_left);
-  // Takes a token; false, and nothing is taken, if it may not come.
-  bool accept(int32_t token);
+  // Takes a token; false, and nothing is taken, if it may not come. `tokens_left`: those that are
+  // left, it included, at least 1. With the same numbers the same may follow, whatever was asked.
+  bool accept(int32_t token, size_t tokens_left);
 
   bool can_end() const { return !is_free_ && constraint_.can_end(); }
   bool must_end() const { return !is_free_ && constraint_.must_end(); }
@@ -62,7 +63,7 @@ class AnswerConstraint {
   // Whether one of those does, which has `rest` behind it.
   bool leads_on(std::string_view rest, size_t tokens_left) const;
   void allow_free_tokens(grammar::TokenMask mask) const;
-  bool accept_token(int32_t token);
+  bool accept_token(int32_t token, size_t tokens_left);
   void remember(int32_t token);
 
   AnswerLanguagePtr language_;

@@ -76,8 +76,9 @@ class MaskFiller {
 // One output: its constraint behind the tokens that were sampled, and notes of these.
 class AnswerState {
  public:
-  explicit AnswerState(AnswerLanguagePtr language)
-      : language_(language), constraint_(std::move(language)) {}
+  // `room`: the most tokens of the output.
+  AnswerState(AnswerLanguagePtr language, size_t room)
+      : language_(language), constraint_(std::move(language)), room_(room) {}
 
   std::mutex mutex;
 
@@ -95,24 +96,32 @@ class AnswerState {
   // A copy of it behind `output`, which ends in drafts.
   std::optional<AnswerConstraint> try_out(std::span<const int32_t> output) const {
     std::optional<AnswerConstraint> tried;
+    size_t position = 0;
     if (is_ahead(output)) {
       tried.emplace(constraint_);
-      output = output.subspan(taken_.size());
+      position = taken_.size();
     } else {
       tried.emplace(language_);
     }
-    for (const int32_t token : output) {
-      if (!tried->accept(token)) return std::nullopt;
+    for (; position < output.size(); ++position) {
+      if (!tried->accept(output[position], tokens_left(position))) return std::nullopt;
     }
     return tried;
   }
   bool take(int32_t token) {
-    if (!constraint_.accept(token)) return false;
+    if (!constraint_.accept(token, tokens_left(taken_.size()))) return false;
     taken_.push_back(token);
     return true;
   }
   AnswerConstraint& constraint() { return constraint_; }
   size_t num_taken() const { return taken_.size(); }
+  // From a place of the output on.
+  size_t tokens_left(size_t position) const { return position < room_ ? room_ - position : 1; }
+  size_t num_reported() const { return num_reported_; }
+  // Takes the token at a place of the output, unless it did before: masks of drafts take none.
+  void follow(size_t position, int32_t token) {
+    if (position == taken_.size()) take(token);
+  }
 
   void note(size_t position, Note note) { notes_[position] = note; }
   Note take_note() {
@@ -131,6 +140,7 @@ class AnswerState {
 
   AnswerLanguagePtr language_;
   AnswerConstraint constraint_;
+  size_t room_;
   std::vector<int32_t> taken_;
   std::map<size_t, Note> notes_;  // by place in the output
   size_t num_reported_ = 0;
@@ -191,7 +201,7 @@ class AnswerMasks::Row final : public RowMask {
       return false;
     }
     Note note{.steered = is_steered_};
-    if (!is_end && (tried_ ? tried_->accept(token) : state_.take(token))) {
+    if (!is_end && (tried_ ? tried_->accept(token, tokens_left()) : state_.take(token))) {
       const bool is_stuck = cannot_go_on();
       note.complete = is_stuck || constraint().must_end();
       note.steered |= is_stuck;
@@ -259,7 +269,7 @@ void AnswerMasks::add(const Request& request, AnswerLanguagePtr language) {
   answers->ends.min_tokens = static_cast<size_t>(params.min_tokens);
   answers->ends.room = static_cast<size_t>(room_for_answer(request, max_model_len_));
   for (int i = 0; i < params.n; ++i) {
-    answers->outputs.push_back(std::make_unique<AnswerState>(language));
+    answers->outputs.push_back(std::make_unique<AnswerState>(language, answers->ends.room));
   }
   const std::lock_guard lock(mutex_);
   requests_[request.number] = std::move(answers);
@@ -295,13 +305,15 @@ std::unique_ptr<RowMask> AnswerMasks::at(const Request& request, uint32_t index,
   return std::make_unique<Row>(answers, state, std::move(tried), output.size(), mask_words_);
 }
 
-AnswerProgress AnswerMasks::progress(const Request& request, uint32_t index, size_t num_tokens) {
-  AnswerProgress progress{.num_tokens = num_tokens};
+AnswerProgress AnswerMasks::progress(const Request& request, uint32_t index,
+                                     std::span<const int32_t> token_ids) {
+  AnswerProgress progress{.num_tokens = token_ids.size()};
   const std::shared_ptr<RequestAnswers> answers = find(request.number);
   if (!answers) return progress;
   AnswerState& state = *answers->outputs[index];
   const std::lock_guard lock(state.mutex);
-  for (size_t i = 0; i < num_tokens; ++i) {
+  for (size_t i = 0; i < token_ids.size(); ++i) {
+    if (!answers->ends.contains(token_ids[i])) state.follow(state.num_reported(), token_ids[i]);
     const Note note = state.take_note();
     progress.steered |= note.steered;
     if (!note.complete) continue;
@@ -321,29 +333,32 @@ void AnswerMasks::cut_draft(const Request& request, uint32_t index,
   AnswerConstraint tried = state.constraint();
   size_t length = 0;
   while (length < draft.size() && !tried.must_end() && !answers->ends.contains(draft[length]) &&
-         tried.accept(draft[length])) {
+         tried.accept(draft[length], state.tokens_left(state.num_taken() + length))) {
     ++length;
   }
   draft.resize(length);
 }
 
 std::vector<int32_t> AnswerMasks::forced_tokens(const Request& request, uint32_t index,
-                                                size_t most) const {
+                                                size_t num_awaited, size_t most) const {
   std::vector<int32_t> tokens;
   const std::shared_ptr<RequestAnswers> answers = find(request.number);
   if (!answers) return tokens;
   AnswerState& state = *answers->outputs[index];
   const std::lock_guard lock(state.mutex);
-  const size_t position = state.num_taken();
-  const size_t room = answers->ends.room;
-  if (position >= room || state.constraint().must_end()) return tokens;
-  std::optional<int32_t> token = answers->forced_token(state.constraint(), position);
-  if (!token) return tokens;
-  AnswerConstraint tried = state.constraint();
-  while (token && tokens.size() < most && tried.accept(*token)) {
-    tokens.push_back(*token);
-    if (position + tokens.size() >= room || tried.must_end()) break;
-    token = answers->forced_token(tried, position + tokens.size());
+  const size_t first = state.num_reported() + num_awaited;
+  const size_t end = std::min(first + most, answers->ends.room);
+  if (state.num_taken() > first) return tokens;
+  std::optional<AnswerConstraint> tried;  // none: the output's own
+  for (size_t position = state.num_taken(); position < end; ++position) {
+    AnswerConstraint& constraint = tried ? *tried : state.constraint();
+    if (constraint.must_end()) break;
+    const std::optional<int32_t> token = answers->forced_token(constraint, position);
+    if (!token) break;
+    if (position >= first) tokens.push_back(*token);
+    if (position + 1 == end) break;
+    if (!tried) tried.emplace(state.constraint());
+    if (!tried->accept(*token, state.tokens_left(position))) break;
   }
   return tokens;
 }

@@ -38,13 +38,17 @@ class AnswerMasks final : public TokenMasks {
   std::unique_ptr<RowMask> at(const Request& request, uint32_t index,
                               std::span<const int32_t> output, bool has_drafts) override;
 
-  // Of the next `num_tokens` tokens of an output. Each is asked for once, in order.
-  AnswerProgress progress(const Request& request, uint32_t index, size_t num_tokens);
-  // Makes a draft as long as the constraint allows its tokens behind those sampled so far.
+  // Of the next tokens of an output, which were sampled. Each is given once, in order.
+  AnswerProgress progress(const Request& request, uint32_t index,
+                          std::span<const int32_t> token_ids);
+  // Makes a draft as long as the constraint allows its tokens behind those that progress() was
+  // given.
   void cut_draft(const Request& request, uint32_t index, std::vector<int32_t>& draft) const;
-  // The tokens that have to follow those sampled so far, at most `most`: their masks allow no
-  // other.
-  std::vector<int32_t> forced_tokens(const Request& request, uint32_t index, size_t most) const;
+  // The tokens that have to come `num_awaited` places behind those that progress() was given, at
+  // most `most`: their masks allow no other. None where the text before them has a choice, too: so
+  // they are known before the awaited tokens are sampled.
+  std::vector<int32_t> forced_tokens(const Request& request, uint32_t index, size_t num_awaited,
+                                     size_t most) const;
 
  private:
   struct RequestAnswers;

@@ -67,11 +67,12 @@ TEST_F(AnswerMasksTest, WhatFollowsTheEndOfAnAnswerIsNobodys) {
 
 TEST_F(AnswerMasksTest, TextWithoutAChoiceHasTheTokenizersTokens) {
   std::vector<int32_t> output = tokenizer_.encode("dogs", false);
-  EXPECT_THAT(masks_.forced_tokens(sentence_, 0, 16), testing::IsEmpty());
-  ASSERT_NE(masks_.at(sentence_, 0, output, false), nullptr);
-  const std::vector<int32_t> forced = masks_.forced_tokens(sentence_, 0, 16);
+  EXPECT_THAT(masks_.forced_tokens(sentence_, 0, 0, 16), testing::IsEmpty());
+  EXPECT_EQ(masks_.progress(sentence_, 0, output).num_tokens, output.size());
+  const std::vector<int32_t> forced = masks_.forced_tokens(sentence_, 0, 0, 16);
   EXPECT_EQ(forced, tokenizer_.encode(" like to sleep in the sun", false));
-  EXPECT_EQ(masks_.forced_tokens(sentence_, 0, 3), std::vector(forced.begin(), forced.begin() + 3));
+  EXPECT_EQ(masks_.forced_tokens(sentence_, 0, 0, 3),
+            std::vector(forced.begin(), forced.begin() + 3));
   for (const int32_t token : forced) {
     // As drafts, and one by one: another sequence's masks follow from its tokens only.
     for (const bool is_draft : {true, false}) {
@@ -85,11 +86,43 @@ TEST_F(AnswerMasksTest, TextWithoutAChoiceHasTheTokenizersTokens) {
   EXPECT_EQ(masks_.at(sentence_, 0, output, false), nullptr);
 }
 
+// Some of it is not sampled yet, or was sampled and is not known here yet.
+TEST_F(AnswerMasksTest, TextWithoutAChoiceIsKnownBehindAwaitedTokens) {
+  std::vector<int32_t> output = tokenizer_.encode("dogs", false);
+  EXPECT_THAT(masks_.forced_tokens(sentence_, 0, 1, 16), testing::IsEmpty());
+  masks_.progress(sentence_, 0, output);
+  const std::vector<int32_t> forced = masks_.forced_tokens(sentence_, 0, 0, 16);
+  ASSERT_GT(forced.size(), 4U);
+  const std::vector<int32_t> behind(forced.begin() + 2, forced.end());
+  EXPECT_EQ(masks_.forced_tokens(sentence_, 0, 2, 16), behind);
+  EXPECT_THAT(masks_.forced_tokens(sentence_, 0, forced.size(), 16), testing::IsEmpty());
+  EXPECT_TRUE(masks_.at(sentence_, 0, output, false)->take(forced[0]));
+  EXPECT_EQ(masks_.forced_tokens(sentence_, 0, 2, 16), behind);
+  EXPECT_THAT(masks_.forced_tokens(sentence_, 0, 0, 16), testing::IsEmpty());
+}
+
+// Masks behind drafts take no tokens.
+TEST_F(AnswerMasksTest, DraftsFollowKeptDrafts) {
+  std::vector<int32_t> output = tokenizer_.encode("dogs", false);
+  masks_.progress(sentence_, 0, output);
+  const std::vector<int32_t> forced = masks_.forced_tokens(sentence_, 0, 0, 3);
+  ASSERT_EQ(forced.size(), 3U);
+  EXPECT_TRUE(masks_.at(sentence_, 0, output, false)->take(forced[0]));
+  output.insert(output.end(), forced.begin(), forced.begin() + 1);
+  EXPECT_TRUE(masks_.at(sentence_, 0, output, true)->take(forced[1]));
+  masks_.progress(sentence_, 0, std::span(forced).first(2));
+  std::vector<int32_t> draft = {forced[2]};
+  masks_.cut_draft(sentence_, 0, draft);
+  EXPECT_EQ(draft, std::vector{forced[2]});
+  EXPECT_EQ(masks_.forced_tokens(sentence_, 0, 0, 1), draft);
+}
+
 TEST_F(AnswerMasksTest, WhereTheTokenizerWouldNotCutOtherTokensMayCome) {
   // " like" as " l" and "ike".
   std::vector<int32_t> output = tokenizer_.encode("dogs l", false);
   const auto row = masks_.at(sentence_, 0, output, false);
-  EXPECT_THAT(masks_.forced_tokens(sentence_, 0, 16), testing::IsEmpty());
+  masks_.progress(sentence_, 0, output);
+  EXPECT_THAT(masks_.forced_tokens(sentence_, 0, 0, 16), testing::IsEmpty());
   EXPECT_GT(count(row->allowed()), 1U);
   output.push_back(token("ike"));
   EXPECT_EQ(count(masks_.at(sentence_, 0, output, false)->allowed()), 1U);
@@ -105,7 +138,7 @@ TEST_F(AnswerMasksTest, NothingIsForcedBesideCallbacks) {
   AnswerCompiler compiler(tokenizer_, options);
   masks_.add(called, compiler.compile(engine_test::regex("like to sleep")));
   EXPECT_GT(count(masks_.at(called, 0, {}, false)->allowed()), 1U);
-  EXPECT_THAT(masks_.forced_tokens(called, 0, 16), testing::IsEmpty());
+  EXPECT_THAT(masks_.forced_tokens(called, 0, 0, 16), testing::IsEmpty());
 }
 
 }  // namespace

@@ -133,6 +133,60 @@ inline std::vector<ConstrainedRequest> random_constrained_requests(std::mt19937&
   return requests;
 }
 
+// Requests whose answers have much text without a choice between what the model chooses, for an
+// engine that writes no white space between the tokens of JSON.
+inline std::vector<ConstrainedRequest> random_forced_requests(std::mt19937& random, int count) {
+  const auto draw = [&random](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  const std::vector<StructuredOutput> constraints = {
+      choice({"cats like to sleep in the sun, and zebras do remember it.", "dogs like to sleep"}),
+      regex("[a-z]{1,6} means something that grows on a tree(; [a-z]{1,6} means a fruit){1,2}\\."),
+      json_schema(R"({"type": "object", "properties": {"word": {"enum": ["apple", "pear"]},
+                      "description": {"type": "string", "maxLength": 12},
+                      "relations": {"type": "object", "properties": {"synonyms": {"type": "boolean"}},
+                      "required": ["synonyms"], "additionalProperties": false}},
+                      "required": ["word", "description", "relations"],
+                      "additionalProperties": false})"),
+      choice({"one sentence without a choice that is longer than the drafts of two steps together, "
+              "whatever the device: it goes on and on and on and on and on and on and on."}),
+  };
+  std::vector<ConstrainedRequest> requests;
+  for (int i = 0; i < count; ++i) {
+    ConstrainedRequest request;
+    SamplingParams& params = request.params;
+    params.max_tokens = draw(60, 100);
+    params.temperature = draw(0, 3) * 0.5;
+    params.seed = static_cast<uint64_t>(draw(0, 1000));
+    params.n = draw(0, 3) == 0 ? 2 : 1;
+    if (draw(0, 3) == 0) params.logprobs = 1;
+    if (draw(0, 3) == 0) params.presence_penalty = 0.7;
+    if (draw(0, 6) > 0) {
+      params.structured_output = constraints[static_cast<size_t>(draw(0, 3))];
+    } else {
+      params.max_tokens = 30;
+    }
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+// The same engine where each token takes a step of its own: no step has room for another.
+inline EngineConfig without_drafts(EngineConfig config) {
+  config.max_num_seqs = 1;
+  config.max_num_batched_tokens = 1;
+  config.speculative_config.reset();
+  return config;
+}
+
+inline int64_t num_tokens_of(const std::vector<RequestOutput>& outputs) {
+  int64_t count = 0;
+  for (const RequestOutput& output : outputs) {
+    for (const CompletionOutput& answer : output.outputs) count += std::ssize(answer.token_ids);
+  }
+  return count;
+}
+
 inline void expect_matches(const ConstrainedRequest& request, const RequestOutput& output) {
   const auto& constraint = request.params.structured_output;
   if (!constraint) return;

@@ -102,7 +102,7 @@ EngineCore::EngineCore(const EngineConfig& config, MemoryReserve* memory_reserve
   if (setup_.config.speculative_config) {
     speculator_.emplace(*setup_.config.speculative_config, setup_.config.pipeline_parallel_size);
   }
-  if (setup_.verifies_drafts && !speculator_) forced_drafts_.emplace();
+  if (setup_.max_forced_drafts > 0) forced_drafts_.emplace(!setup_.forces_ahead);
 }
 
 void EngineCore::load(MemoryReserve* memory_reserve) {
@@ -279,7 +279,12 @@ bool EngineCore::schedule() {
       owner->second.request->mark_scheduled(batch->step + 1, sequence.draft_token_ids.size(), now);
     }
     if (sequence.kind == ChunkKind::kVerify) {
-      step.num_drafts.emplace(sequence.id, sequence.draft_token_ids.size());
+      const bool is_forced = forced_drafts_ && forced_drafts_->take_proposed(sequence.id);
+      if (is_forced) {
+        step.forced.insert(sequence.id);
+      } else {
+        step.num_drafts.emplace(sequence.id, sequence.draft_token_ids.size());
+      }
     }
     if (sequence.kind != ChunkKind::kPrefill) continue;
     step.has_prefill = true;
@@ -348,8 +353,7 @@ void EngineCore::process(StepOutput output) {
       fail_without_logits(request);
       continue;
     }
-    const auto drafts = step.num_drafts.find(update.id);
-    take_update(update, drafts == step.num_drafts.end() ? 0 : drafts->second, now);
+    take_update(update, step, now);
   }
 }
 
@@ -380,7 +384,7 @@ AnswerProgress EngineCore::answer_progress(const SequenceOwner& owner, SequenceU
   const Request& request = owner.request->request();
   if (!request.is_constrained) return {};
   const AnswerProgress progress =
-      answer_masks_->progress(request, static_cast<uint32_t>(owner.index), update.token_ids.size());
+      answer_masks_->progress(request, static_cast<uint32_t>(owner.index), update.token_ids);
   if (progress.num_tokens < update.token_ids.size()) {
     update.token_ids.truncate(progress.num_tokens);
     update.logprobs.resize(std::min(update.logprobs.size(), progress.num_tokens));
@@ -389,17 +393,19 @@ AnswerProgress EngineCore::answer_progress(const SequenceOwner& owner, SequenceU
   return progress;
 }
 
-void EngineCore::take_update(SequenceUpdate& update, size_t num_drafts, Clock::time_point now) {
+void EngineCore::take_update(SequenceUpdate& update, const InFlight& step, Clock::time_point now) {
   const SequenceOwner& owner = owners_.at(update.id);
   const AnswerProgress progress = answer_progress(owner, update);
   const TakenTokens taken = owner.request->append(owner.index, update, now, progress);
   counters_.generation_tokens += taken.count;
   if (taken.stopped) scheduler_.finish(update.id, FinishReason::kStop);
   if (forced_drafts_ && owner.request->request().is_constrained) {
-    learn_forced(update, taken.stopped || update.end);
+    learn_forced(update, step.forced.contains(update.id), taken.stopped || update.end);
   }
   if (speculator_ && !update.token_ids.empty()) {
-    learn_drafts(update, num_drafts, taken.stopped || update.end);
+    const auto drafts = step.num_drafts.find(update.id);
+    learn_drafts(update, drafts == step.num_drafts.end() ? 0 : drafts->second,
+                 taken.stopped || update.end);
   }
 }
 

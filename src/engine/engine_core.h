@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -89,7 +90,8 @@ class EngineCore {
     int64_t num_prompt_tokens = 0;
     int64_t num_scored_tokens = 0;                      // of these, with log-probabilities
     double expected_s = 0;                              // of a step with prompts
-    std::unordered_map<SequenceId, size_t> num_drafts;  // of sequences that have any
+    std::unordered_map<SequenceId, size_t> num_drafts;  // of sequences with the speculator's
+    std::unordered_set<SequenceId> forced;              // sequences whose drafts are forced text
   };
   // Which output of which request a sequence computes.
   struct SequenceOwner {
@@ -100,10 +102,11 @@ class EngineCore {
   // Starts the ranks, which load the weights, and reads the tokenizer meanwhile.
   void load(MemoryReserve* memory_reserve);
   bool schedule();
-  // Gives the scheduler drafts for the sequences whose newest tokens are known.
+  // Gives the scheduler drafts: forced text, where a constraint allows only one continuation, else
+  // the speculator's for the sequences whose newest tokens are known.
   void propose();
-  // The same with forced text: where a constraint allows only one continuation.
-  void propose_forced();
+  // The first of these. Returns the sequences that got some.
+  std::unordered_set<SequenceId> propose_forced();
   // Calls work() if there is a speculator. If that runs out of memory, the speculator forgets all
   // texts: for drafts neither a request ends nor the memory reserve is used up.
   template <typename Work>
@@ -126,8 +129,8 @@ class EngineCore {
   // Whether drafts are to follow tokens that the oldest step in flight computes.
   bool awaits_drafts() const;
   void process(StepOutput output);
-  // Takes a step's result for a sequence, and the number of its drafts that the step verified.
-  void take_update(SequenceUpdate& update, size_t num_drafts, Clock::time_point now);
+  // Takes a step's result for a sequence.
+  void take_update(SequenceUpdate& update, const InFlight& step, Clock::time_point now);
   // What the constraint on an answer says of an update. Removes the update's tokens behind the
   // answer's end.
   AnswerProgress answer_progress(const SequenceOwner& owner, SequenceUpdate& update);
@@ -141,7 +144,7 @@ class EngineCore {
   void account(const InFlight& step, const StepOutput& output);
   // Learns from the result of a sequence that had drafts, or whose answer is constrained.
   void learn_drafts(const SequenceUpdate& update, size_t num_drafts, bool ends);
-  void learn_forced(const SequenceUpdate& update, bool ends);
+  void learn_forced(const SequenceUpdate& update, bool had_forced, bool ends);
   void forget_drafts(SequenceId id);
   // Learns the cost of drafts from the time that a step took.
   void learn_drafting(const InFlight& step, const StepOutput& output, double elapsed);
@@ -171,7 +174,7 @@ class EngineCore {
   std::shared_ptr<AnswerMasks> answer_masks_;
   Scheduler scheduler_;
   std::optional<Speculator> speculator_;       // none: no speculation
-  std::optional<ForcedDrafts> forced_drafts_;  // none: drafts are the speculator's, or not verified
+  std::optional<ForcedDrafts> forced_drafts_;  // none: forced text takes a step a token
   std::unique_ptr<Executor> executor_;
   std::deque<InFlight> in_flight_;
   bool idle_ = true;  // no request since the last step: the time is no request's

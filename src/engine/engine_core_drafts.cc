@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 #include <span>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -12,8 +13,9 @@
 namespace quire {
 namespace {
 
-// The most drafts in a step of text that needs no choice.
-constexpr size_t kMaxForcedDrafts = 16;
+// The fewest drafts of forced text that are worth a step with drafts behind one in flight: such a
+// step waits for the one before it to end.
+constexpr size_t kLeastDraftsAhead = 2;
 
 // Counts a draft of `num_drafts` tokens; the first `num_kept` were kept.
 void count_draft(SpeculativeStats& stats, size_t num_drafts, size_t num_kept) {
@@ -43,36 +45,46 @@ void EngineCore::speculate(const Work& work) {
   }
 }
 
-// Drafts follow the newest token, so nothing of their sequence may be in flight.
 void EngineCore::propose() {
+  const std::unordered_set<SequenceId> forced = propose_forced();
+  // The speculator's follow the newest token, so nothing of their sequence may be in flight.
   if (in_flight_.size() >= num_stages()) return;
   std::vector<std::pair<SequenceId, std::vector<int32_t>>> drafts;
   speculate([&] {
     for (const SequenceId id : speculator_->take_ready()) {
-      drafts.emplace_back(id, speculator_->propose(id));
+      if (!forced.contains(id)) drafts.emplace_back(id, speculator_->propose(id));
     }
   });
   for (auto& [id, draft] : drafts) {
-    if (scheduler_.awaits_tokens(id)) continue;
+    if (scheduler_.num_awaited_tokens(id) > 0) continue;
     const SequenceOwner& owner = owners_.at(id);
     const Request& request = owner.request->request();
     if (request.is_constrained && !setup_.executor.runner.draft) {
       answer_masks_->cut_draft(request, static_cast<uint32_t>(owner.index), draft);
     }
+    if (forced_drafts_) forced_drafts_->take_proposed(id);
     scheduler_.propose(id, std::move(draft));
   }
-  propose_forced();
 }
 
-void EngineCore::propose_forced() {
-  if (!forced_drafts_) return;
+std::unordered_set<SequenceId> EngineCore::propose_forced() {
+  std::unordered_set<SequenceId> proposed;
+  if (!forced_drafts_) return proposed;
+  const bool ahead = setup_.forces_ahead;
+  if (!ahead && in_flight_.size() >= num_stages()) return proposed;
   for (const SequenceId id : forced_drafts_->take_ready()) {
-    if (scheduler_.awaits_tokens(id)) continue;
+    const int64_t num_awaited = scheduler_.num_awaited_tokens(id);
+    if (!ahead && num_awaited > 0) continue;
     const SequenceOwner& owner = owners_.at(id);
-    auto draft = answer_masks_->forced_tokens(owner.request->request(),
-                                              static_cast<uint32_t>(owner.index), kMaxForcedDrafts);
-    if (!draft.empty()) scheduler_.propose(id, std::move(draft));
+    auto draft =
+        answer_masks_->forced_tokens(owner.request->request(), static_cast<uint32_t>(owner.index),
+                                     static_cast<size_t>(num_awaited), setup_.max_forced_drafts);
+    if (draft.size() < (ahead ? kLeastDraftsAhead : 1)) continue;
+    scheduler_.propose(id, std::move(draft));
+    forced_drafts_->propose(id);
+    proposed.insert(id);
   }
+  return proposed;
 }
 
 void EngineCore::learn_drafting(const InFlight& step, const StepOutput& output, double elapsed) {
@@ -92,6 +104,7 @@ void EngineCore::learn_drafting(const InFlight& step, const StepOutput& output, 
 
 void EngineCore::learn_outcome(const InFlight& step, const StepOutput& output, double seconds) {
   if (step.has_prefill || output.is_first_of_kind || output.is_void) return;
+  if (!step.forced.empty()) return;  // its tokens are not what other steps bring
   size_t num_tokens = 0;
   for (const SequenceOutput& sequence : output.sequences) num_tokens += sequence.token_ids.size();
   if (num_tokens == 0) return;
@@ -109,12 +122,12 @@ void EngineCore::learn_drafts(const SequenceUpdate& update, size_t num_drafts, b
   });
 }
 
-void EngineCore::learn_forced(const SequenceUpdate& update, bool ends) {
+void EngineCore::learn_forced(const SequenceUpdate& update, bool had_forced, bool ends) {
   if (ends) {
     forced_drafts_->remove(update.id);
   } else if (!update.token_ids.empty()) {
     // All but the last are drafts that were kept.
-    forced_drafts_->append(update.id, update.token_ids.size() - 1);
+    forced_drafts_->append(update.id, had_forced ? update.token_ids.size() - 1 : 0);
   }
 }
 

@@ -277,8 +277,9 @@ DraftModelOptions choose_draft_model(const EngineConfig& config, const DeviceCho
 }
 
 void set_gpu_drafts(const EngineConfig& config, PlanRequest& request) {
-  if (!config.speculative_config) return;
-  request.max_draft_tokens = config.speculative_config->num_speculative_tokens;
+  request.max_draft_tokens = config.speculative_config
+                                 ? config.speculative_config->num_speculative_tokens
+                                 : max_forced_drafts_of(config, /*on_gpu=*/true);
   request.max_drafts = max_gpu_drafts_of(config);
 }
 
@@ -414,7 +415,8 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   setup.executor.pipeline_parallel_size = config.pipeline_parallel_size;
   setup.executor.threads_per_rank = request.threads_per_rank;
   setup.executor.isa = choose_isa();
-  setup.verifies_drafts = !on_gpu;
+  setup.max_forced_drafts = static_cast<size_t>(max_forced_drafts_of(config, on_gpu));
+  setup.forces_ahead = on_gpu;
   if (on_gpu) setup.executor.gpu_rank_bytes = gpu_rank_bytes(request, setup.plan);
   setup.executor.on_progress = config.on_progress;
 

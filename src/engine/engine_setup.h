@@ -26,7 +26,11 @@ struct EngineSetup {
   ThreadExecutorOptions executor;
   SchedulerConfig scheduler;
   MemoryPlan plan;
-  bool verifies_drafts = false;  // its runners take verify chunks
+  // The most drafts of text that has no choice in a step's chunk; 0 where such text takes a step a
+  // token.
+  size_t max_forced_drafts = 0;
+  // They are drafted behind tokens that are in flight, so that no step waits for the host.
+  bool forces_ahead = false;
 };
 
 // What decides how fast an engine with this config can compute.

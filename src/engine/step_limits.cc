@@ -15,10 +15,30 @@ int64_t max_decoding_of(const EngineConfig& config) {
 
 }  // namespace
 
+int64_t max_forced_drafts_of(const EngineConfig& config, bool on_gpu) {
+  constexpr int64_t kMostOnCpus = 16;
+  // With the newest token as many as fill the tiles of attention.
+  constexpr int64_t kMostOnGpus = 7;
+  // Attention's counters are for so many sequences of several tokens. And where more wait for a
+  // step, one that is over sooner gains little.
+  constexpr int64_t kMostSequencesOnGpus = 1024;
+  if (config.skip_tokenizer_init) return 0;
+  if (const auto& speculation = config.speculative_config) {
+    if (speculation->synthetic_acceptance_length) return 0;
+    return on_gpu ? speculation->num_speculative_tokens : kMostOnCpus;
+  }
+  if (!on_gpu) return kMostOnCpus;
+  return config.max_num_seqs <= kMostSequencesOnGpus ? kMostOnGpus : 0;
+}
+
 int64_t max_gpu_drafts_of(const EngineConfig& config) {
   // With more rows a step takes longer for each of them.
   constexpr int64_t kMostDrafts = 256;
-  if (!config.speculative_config) return 0;
+  constexpr int64_t kMostForcedDrafts = 64;
+  if (!config.speculative_config) {
+    return std::min(config.max_num_seqs * max_forced_drafts_of(config, /*on_gpu=*/true),
+                    kMostForcedDrafts);
+  }
   return std::min(config.max_num_seqs * config.speculative_config->num_speculative_tokens,
                   kMostDrafts);
 }

@@ -9,8 +9,11 @@
 
 namespace quire {
 
-// The most drafts of a step on GPUs, where each takes room for a row of logits; 0 without
-// speculation.
+// The most drafts of text that has no choice in a chunk of a step; 0: none are made.
+int64_t max_forced_drafts_of(const EngineConfig& config, bool on_gpu);
+
+// The most drafts of a step on GPUs, where each takes room for a row of logits. Without speculation
+// they are text that has no choice.
 int64_t max_gpu_drafts_of(const EngineConfig& config);
 
 // The most drafts of a step in stages on the CPU. Without speculation drafts are text that has no

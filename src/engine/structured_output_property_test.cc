@@ -100,6 +100,65 @@ TEST_F(StructuredOutputProperty, AnswersDoNotDependOnDrafts) {
   }
 }
 
+// Text without a choice takes few steps, also beside drafters, and has the tokens that it has where
+// each takes a step.
+TEST(ForcedText, IsTheSameInFewerSteps) {
+  std::mt19937 random(13);
+  const auto requests = random_forced_requests(random, kSanitized ? 8 : 14);
+  EngineConfig config = lexicon_config();
+  config.structured_whitespace = "none";
+  std::vector<RequestOutput> expected;
+  {
+    LLMEngine engine(without_drafts(config));
+    expected = answers_of(engine, requests);
+  }
+  for (size_t i = 0; i < requests.size(); ++i) expect_matches(requests[i], expected[i]);
+  for (const char* method : {"", "ngram", "suffix", "draft_model", "eagle3"}) {
+    const std::string name = method;
+    config.speculative_config.reset();
+    if (!name.empty()) config.speculative_config.emplace().method = name;
+    if (name == "draft_model" || name == "eagle3") {
+      config.speculative_config->model = config.model + (name == "eagle3" ? "-eagle3" : "");
+      config.speculative_config->adaptive = false;
+    }
+    for (const bool async : {false, true}) {
+      SCOPED_TRACE(name + (async ? ", async" : ""));
+      EngineConfig trial = config;
+      trial.async_scheduling = async;
+      if (async) few_blocks(trial);
+      trial.max_model_len = 256;
+      if (async) trial.num_gpu_blocks_override = 20;
+      std::vector<int> arrival_steps;
+      for (size_t i = 0; i < requests.size(); ++i) {
+        arrival_steps.push_back(std::uniform_int_distribution<int>(0, 6)(random));
+      }
+      LLMEngine engine(trial);
+      const auto outputs = answers_of(engine, requests, arrival_steps);
+      int64_t num_steps = 0;
+      for (size_t i = 0; i < requests.size(); ++i) {
+        expect_equal(outputs[i], expected[i], "request " + std::to_string(i));
+        num_steps += outputs[i].metrics.num_steps;
+      }
+      EXPECT_LT(num_steps, num_tokens_of(expected) / 2);
+    }
+  }
+}
+
+// Forced text is no merit of the drafter, and none of its failures.
+TEST(ForcedText, IsNoDraftOfTheDrafter) {
+  EngineConfig config = lexicon_config();
+  config.speculative_config.emplace().method = "suffix";
+  config.speculative_config->adaptive = false;
+  LLMEngine engine(config);
+  SamplingParams params{.temperature = 1, .max_tokens = 60};
+  params.structured_output = choice({"cats like to sleep in the sun, and zebras do remember it."});
+  const RequestOutput output = answers_of(engine, {{.params = params}})[0];
+  EXPECT_LE(output.metrics.num_steps, 3);
+  EXPECT_GT(output.metrics.num_accepted_draft_tokens, 10);
+  EXPECT_EQ(engine.stats().speculative.num_draft_tokens, 0);
+  EXPECT_EQ(engine.stats().speculative.num_accepted_tokens, 0);
+}
+
 TEST(StructuredOutputRanks, AnswersOfTwoRanksAreOfTheirConstraints) {
   std::mt19937 random(12);
   const auto requests = random_constrained_requests(random, 10);

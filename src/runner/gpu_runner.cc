@@ -107,13 +107,17 @@ void GpuRunner::load(const Checkpoint* checkpoint, const ProgressCallback& on_pr
 void GpuRunner::learn_sampled(const ScheduledBatch& batch) {
   if (!stage_) {
     // Which drafts of a step stay decides where the next chunks of its sequences begin.
-    const bool has_drafts = std::ranges::any_of(
-        batch.sequences, [](const auto& chunk) { return chunk.kind == ChunkKind::kVerify; });
     const bool had_drafts = !in_flight_.empty() && in_flight_.back()->has_drafts;
-    return settle(has_drafts || had_drafts ? 0 : 1);
+    return settle(had_drafts || makes_drafts(batch) ? 0 : 1);
   }
   if (!is_first() && !is_last()) return table_.cut_to_computed(batch);
   settle(std::min(stage_->num_steps_beside(), num_steps_without_drafts_of(batch)));
+}
+
+bool GpuRunner::makes_drafts(const ScheduledBatch& batch) const {
+  return drafter_ && std::ranges::any_of(batch.sequences, [](const auto& chunk) {
+           return chunk.kind == ChunkKind::kVerify;
+         });
 }
 
 size_t GpuRunner::num_steps_without_drafts_of(const ScheduledBatch& batch) const {

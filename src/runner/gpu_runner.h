@@ -129,6 +129,8 @@ class GpuRunner final : public RankRunner {
   void receive_oldest_ids();
   // Whether a sequence has a token of the step that the host does not know.
   bool is_awaited(const Launched& step) const;
+  // Whether a batch has drafts and this rank a drafter, which has to know the tokens before them.
+  bool makes_drafts(const ScheduledBatch& batch) const;
   // The newest steps in flight in which no drafts of a batch's sequences are.
   size_t num_steps_without_drafts_of(const ScheduledBatch& batch) const;
   // Learns the tokens of all but the last `keep` steps.

@@ -261,9 +261,9 @@ int64_t Scheduler::num_preemptions(SequenceId id) const {
   return it == impl_->states.end() ? 0 : it->second->num_preemptions;
 }
 
-bool Scheduler::awaits_tokens(SequenceId id) const {
+int64_t Scheduler::num_awaited_tokens(SequenceId id) const {
   const auto it = impl_->states.find(id);
-  return it != impl_->states.end() && it->second->num_placeholders > 0;
+  return it == impl_->states.end() ? 0 : it->second->num_placeholders;
 }
 
 bool Scheduler::runs_lora(uint64_t lora_id) const {

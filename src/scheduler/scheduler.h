@@ -170,9 +170,9 @@ class Scheduler {
   // effect.
   void propose(SequenceId id, std::vector<int32_t> draft_token_ids);
 
-  // Whether a step in flight may bring the sequence tokens; false for ids that are unknown or have
-  // ended.
-  bool awaits_tokens(SequenceId id) const;
+  // How many tokens steps in flight may bring the sequence, at most; 0 for ids that are unknown or
+  // have ended.
+  int64_t num_awaited_tokens(SequenceId id) const;
 
   // How often a sequence was preempted; 0 for ids that are unknown or have ended.
   int64_t num_preemptions(SequenceId id) const;

@@ -42,9 +42,11 @@ void Speculator::append(SequenceId id, const Request& request, std::span<const i
   State& state = entry->second;
   if (is_new) proposer_->add(id, request);
   proposer_->append(id, token_ids);
-  state.acceptance.learn(num_drafts, token_ids.size() - 1);
-  acceptance_.learn(num_drafts, token_ids.size() - 1);
-  enter_savings(num_drafts, token_ids.size() - 1);
+  // Without drafts of a proposer, tokens beside the last are the caller's drafts.
+  const size_t num_kept = num_drafts == 0 ? 0 : token_ids.size() - 1;
+  state.acceptance.learn(num_drafts, num_kept);
+  acceptance_.learn(num_drafts, num_kept);
+  enter_savings(num_drafts, num_kept);
   set_limit(state);
   if (state.limit > 0 && !std::exchange(state.ready, true)) ready_.push_back(id);
 }

@@ -44,8 +44,9 @@ class Speculator {
   Speculator(std::unique_ptr<Proposer> proposer, size_t num_speculative_tokens,
              bool adaptive = true);
 
-  // A step brought a sequence tokens, at least one, and verified `num_drafts` drafts of it. The
-  // first call for an id adds it.
+  // A step brought a sequence tokens, at least one, and verified `num_drafts` drafts of propose().
+  // Without any, tokens beside the last are drafts that the caller has elsewhere. The first call
+  // for an id adds it.
   void append(SequenceId id, const Request& request, std::span<const int32_t> token_ids,
               size_t num_drafts);
   // Whether append() was called for the sequence.

@@ -64,6 +64,15 @@ TEST_F(SpeculatorTest, TellsTheProposerOfEachToken) {
   EXPECT_THAT(speculator_.take_ready(), IsEmpty());
 }
 
+// Text without a choice is drafted by others.
+TEST_F(SpeculatorTest, DraftsOfOthersDoNotCount) {
+  step(4, 0, 0);
+  const size_t num_drafts = next_drafts(4).size();
+  for (int i = 0; i < 20; ++i) step(4, 0, 6);
+  EXPECT_EQ(num_tokens_.at(4), 4 + 20 * 7);
+  EXPECT_EQ(next_drafts(4).size(), num_drafts);
+}
+
 TEST_F(SpeculatorTest, ASequenceIsReadyOnceForEachToken) {
   step(4, 0, 0);
   step(4, 0, 0);

@@ -43,6 +43,8 @@ class ByteMatcher {
   virtual std::string ending() const = 0;
   // Their number.
   virtual size_t ending_bytes() const = 0;
+  // What ending() said need not be what it says once some of it has been taken.
+  virtual void forget_ending() {}
 
   // Sets the bits of the tokens that may come next and after which ending_bytes() is at most
   // `most_ending_bytes`. Leaves the others as they are. The matcher is where it was, afterwards.

@@ -94,9 +94,21 @@ bool Constraint::leads_to_end(int32_t token, size_t tokens_left) {
   return !plan_.empty() && plan_.front() == token;
 }
 
-bool Constraint::accept(int32_t token) {
+bool Constraint::accept(int32_t token, size_t tokens_left) {
   const std::string_view bytes = trie_->bytes(token);
   if (bytes.empty() || !push(bytes)) return false;
+  if (tokens_left != kAnyNumber) {
+    // Only the plan may lead to an end in time. It is the one from before the token.
+    const bool needs_plan = matcher_->ending_bytes() > tokens_left - 1;
+    if (needs_plan && !has_plan_) {
+      matcher_->pop(bytes.size());
+      make_plan();
+      push(bytes);
+    } else if (!needs_plan) {
+      has_plan_ = false;
+      matcher_->forget_ending();
+    }
+  }
   commit(bytes);
   if (has_plan_ && !plan_.empty() && plan_.front() == token) {
     plan_.pop_front();

@@ -41,8 +41,10 @@ class Constraint {
   bool allows(int32_t token);
   // Whether allow_tokens(tokens_left, ...) sets the bit of a token that may come next.
   bool leads_to_end(int32_t token, size_t tokens_left);
-  // Takes a token; false, and nothing is taken, if it may not come.
-  bool accept(int32_t token);
+  // Takes a token; false, and nothing is taken, if it may not come. `tokens_left`: what is left for
+  // it and an end, at least 1. With a number for each token, all that is said of the next ones
+  // follows from the tokens and the numbers, and not from what was asked in between.
+  bool accept(int32_t token, size_t tokens_left = kAnyNumber);
   // Takes bytes that are no token of their own, or none of them.
   bool accept_bytes(std::string_view bytes);
 

@@ -42,6 +42,7 @@ class ContextFreeMatcher final : public ByteMatcher {
   bool must_end() const override;
   std::string ending() const override;
   size_t ending_bytes() const override;
+  void forget_ending() override { known_ending_.reset(); }
   size_t allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) override;
 
   // That are kept, for tests.

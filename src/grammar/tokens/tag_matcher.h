@@ -30,6 +30,9 @@ class TagMatcher final : public ByteMatcher {
   bool must_end() const override { return newest().is_end && newest().alternatives.empty(); }
   std::string ending() const override;
   size_t ending_bytes() const override;
+  void forget_ending() override {
+    for (Run& run : runs_) run.matcher->forget_ending();
+  }
   size_t allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) override;
 
  private:
