@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <utility>
@@ -91,6 +92,21 @@ std::string problem_of(const CheckedTensor& tensor) {
   return fmt::format("{} ({}): {}.", tensor.info.name, file.filename().string(), problem);
 }
 
+// What is said of an output layer in the checkpoint that is not used, as the config ties it to the
+// embedding; empty where it is a copy of that.
+std::string problem_of_tied_output(const Checkpoint& checkpoint) {
+  const CheckpointTensor* const output = checkpoint.find("lm_head.weight");
+  const CheckpointTensor* const embedding = checkpoint.find("model.embed_tokens.weight");
+  if (output == nullptr || embedding == nullptr) return "";
+  const bool is_copy = output->dtype == embedding->dtype && output->shape == embedding->shape &&
+                       std::memcmp(output->data, embedding->data, output->bytes) == 0;
+  if (is_copy) return "";
+  return fmt::format(
+      "{} ({}): it is not used, as tie_word_embeddings is true in config.json; expected a copy of "
+      "{}, or tie_word_embeddings false.",
+      output->name, std::filesystem::path(output->file).filename().string(), embedding->name);
+}
+
 void Checker::check_weights() {
   const Checkpoint checkpoint = Checkpoint::open(folder_);
   ThreadPool pool(config_.threads > 0 ? config_.threads : cpu_topology().num_physical_cores);
@@ -113,6 +129,10 @@ void Checker::check_weights() {
     if (config_.on_progress) config_.on_progress("Reading weights", done, total);
   }
   result_.weight_bytes = total;
+  if (model_ && model_->tie_word_embeddings) {
+    const std::string problem = problem_of_tied_output(checkpoint);
+    if (!problem.empty()) result_.problems.push_back({"weights", problem});
+  }
 }
 
 void Checker::check_texts() {

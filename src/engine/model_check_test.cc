@@ -4,7 +4,12 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+
+#include "base/mapped_file.h"
 #include "engine/damaged_model.h"
 #include "engine/model_check_reference.h"
 #include "engine/model_check_text.h"
@@ -53,6 +58,26 @@ TEST(ModelCheck, NamesTheTensorThatIsNoNumber) {
   EXPECT_THAT(check.problems[1].message, HasSubstr("logits are not finite"));
   EXPECT_FALSE(check.answer);
   EXPECT_EQ(last_done, check.weight_bytes);
+}
+
+TEST(ModelCheck, NamesAnOutputLayerThatIsNotUsed) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / fmt::format("quire_tied_{}", getpid());
+  std::filesystem::remove_all(folder);
+  std::filesystem::copy(engine_test::golden_models() / "llama-bias", folder);
+  const std::filesystem::path config = folder / "config.json";
+  std::string text = read_text_file(config, 1 << 20);
+  const std::string untied = "\"tie_word_embeddings\": false";
+  ASSERT_NE(text.find(untied), std::string::npos);
+  text.replace(text.find(untied), untied.size(), "\"tie_word_embeddings\": true");
+  std::ofstream(config) << text;
+  const ModelCheck check = check_model(config_of(folder.string()), std::nullopt);
+  std::filesystem::remove_all(folder);
+  ASSERT_EQ(check.problems.size(), 1u);
+  EXPECT_EQ(check.problems[0].part, "weights");
+  EXPECT_THAT(check.problems[0].message,
+              HasSubstr("lm_head.weight (model.safetensors): it is not used, as "
+                        "tie_word_embeddings is true"));
 }
 
 KnownAnswer known_answer() {
