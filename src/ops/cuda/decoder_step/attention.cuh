@@ -100,18 +100,6 @@ __device__ __forceinline__ void prepare_head(const CudaDecoderStep& args, const 
   __syncwarp();
 }
 
-// The index-th query head of a unit: of which of its rows, and of the group's heads.
-struct UnitQuery {
-  int row = 0;
-  int head;
-
-  // Few rows: steps cost less than a division.
-  __device__ __forceinline__ UnitQuery(int index, int group) : head(index) {
-#pragma unroll 1
-    for (; head >= group && row < kMaxRows; head -= group) ++row;
-  }
-};
-
 // Queries, and keys and values of the step's own tokens, which also go to the cache: a warp each.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void prepare_unit(const BlockState& block, const CudaDecoderStep& args,
@@ -129,9 +117,8 @@ __device__ __forceinline__ void prepare_unit(const BlockState& block, const Cuda
     const bool is_query = i < num_queries;
     const int own = (i - num_queries) / 2;
     const bool is_key = !is_query && (i - num_queries) % 2 == 0;
-    const UnitQuery query(i, group);
-    const int row = is_query ? unit.row + query.row : unit.row_of(unit.cached_end + own);
-    const int head = is_query ? unit.kv_head * group + query.head
+    const int row = is_query ? unit.row + i / group : unit.row_of(unit.cached_end + own);
+    const int head = is_query ? unit.kv_head * group + i % group
                               : args.num_heads + (is_key ? 0 : args.num_kv_heads) + unit.kv_head;
     const float* norm = is_query ? layer.q_norm : is_key ? layer.k_norm : nullptr;
     const RowPlace place = block.work().rows[row];
@@ -192,7 +179,7 @@ class WarpAttention {
         own_key_(shared_address(scratch.own[0].key)),
         own_value_(shared_address(scratch.own[0].value)),
         zeros_(shared_address(scratch.zeros)) {
-    const int row = min(UnitQuery(g_, group).row, unit.num_rows - 1);
+    const int row = min(g_ / group, unit.num_rows - 1);
     end_ = min(unit.end, unit.end_of(row));
     begin_ = max(unit.begin, begin_of(unit.end_of(row), window));
 #pragma unroll
@@ -351,9 +338,8 @@ __device__ __forceinline__ void publish_heads(const BlockState& block, const Cud
     weight += factor * scratch.weights[warp][h];
     sum += factor * scratch.sums[warp][of_two][element];
   }
-  const UnitQuery query(h, group);
-  const int row = unit.row + query.row;
-  const int head = unit.kv_head * group + query.head;
+  const int row = unit.row + h / group;
+  const int head = unit.kv_head * group + h % group;
   const bool valid = h < group * unit.num_rows;
   if (unit.num_chunks == 1) {
     publish_pair<T>(exchanges.attention, args.num_heads * kHeadDim, row, head * kHeadDim + element,

@@ -32,9 +32,6 @@ inline constexpr int kScratchAt = (kBarriersAt + kRingBarrierBytes + 127) / 128 
 // Of a unit with one of the step's own tokens; each further one takes more.
 inline constexpr int kAttentionScratchBytes = 12 * 1024;
 inline constexpr int kOwnTokenBytes = 2 * 2 * 128;  // of the larger heads
-// From so many rows on, activations take longer to read than a load does, so they are read in fewer
-// and longer parts, column by column.
-inline constexpr int kManyRows = 3;
 static_assert(kLayersAt % 8 == 0 && kLayerBytes % 8 == 0 && kWorkAt % 8 == 0 &&
               kFillerUnitsAt % 8 == 0 && kBarriersAt % 8 == 0);
 

@@ -162,9 +162,8 @@ SharedLayout layout_with(int64_t slots_in_part, const SlotUse& use,
 // The longest parts of activations that leave room for enough slots, or else the most slots.
 SharedLayout layout_for(const CudaDecoderStep& args, int64_t rows, const CudaStream& stream) {
   const SlotUse use = slot_use(args);
-  const bool has_long_parts = rows >= kManyRows && !use.of_integers;
-  const int64_t most_bytes = (has_long_parts ? 64 : use.of_integers ? 46 : 33) * 1024;
-  const int enough_slots = has_long_parts || use.of_integers ? 8 : 10;
+  const int64_t most_bytes = (use.of_integers ? 46 : 33) * 1024;
+  const int enough_slots = use.of_integers ? 8 : 10;
   const int64_t blocks = stream.num_multiprocessors();
   const int64_t attention = int64_t{args.num_heads} * args.head_dim;
   const int64_t qkv = attention + 2 * int64_t{args.num_kv_heads} * args.head_dim;

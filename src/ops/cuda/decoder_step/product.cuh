@@ -178,99 +178,12 @@ __device__ __forceinline__ void read_row_slots(const BlockState& block, const Ro
   }
 }
 
-// The same with kReadColumns of all rows at a time, while the next are on their way. All rows of a
-// column are published at once, so only the first have to be waited for.
-template <typename W, bool kSquares, bool kStores>
-__device__ __forceinline__ void read_column_slots(const BlockState& block, const Rows& from,
-                                                  int begin, int end, const NormStep& norm) {
-  const int thread_column = kColumnsPerThread * block.thread;
-  Word words[kMaxRows][2];
-  float4 weight = make_float4(1, 1, 1, 1);
-  float squares[kMaxRows] = {};
-  const auto load_rows = [&](int column) {
-#pragma unroll
-    for (int row = 0; row < kMaxRows; ++row) {
-      words[row][0] = words[row][1] = make_word(0, from.tag);
-      if (row >= block.rows || begin + column >= end) continue;
-      if (from.embedding != nullptr) {
-        const int64_t element = int64_t{from.token_ids[row]} * from.width + begin + column;
-        const uint2 bits = static_cast<const uint2*>(from.embedding)[element / 4];
-        words[row][0] = make_word(bits.x, from.tag);
-        words[row][1] = make_word(bits.y, from.tag);
-      } else {
-        load_two_words(from.words + (row * from.width + begin + column) / 2, words[row][0],
-                       words[row][1]);
-      }
-    }
-  };
-  const auto load_weight = [&](int column) {
-    if (kStores && norm.weight != nullptr && begin + column < end) {
-      weight = *reinterpret_cast<const float4*>(norm.weight + begin + column);
-    }
-  };
-  const auto are_complete = [&] {
-    bool complete = true;
-#pragma unroll
-    for (int row = 0; row < kMaxRows; ++row) {
-      complete = complete && tag_of(words[row][0]) == from.tag && tag_of(words[row][1]) == from.tag;
-    }
-    return complete;
-  };
-  load_weight(thread_column);
-  load_rows(thread_column);
-#pragma unroll 1
-  for (int column = thread_column; begin + column - thread_column < end; column += kReadColumns) {
-    while (__any_sync(0xffffffffu, !are_complete())) load_rows(column);
-    uint32_t pairs[kMaxRows][2];
-#pragma unroll
-    for (int row = 0; row < kMaxRows; ++row) {
-      pairs[row][0] = payload_of(words[row][0]);
-      pairs[row][1] = payload_of(words[row][1]);
-    }
-    const float4 of_columns = weight;
-    load_rows(column + kReadColumns);
-    load_weight(column + kReadColumns);
-#pragma unroll
-    for (int row = 0; row < kMaxRows; ++row) {
-      if (row >= block.rows) break;
-      const float2 a = Elements<typename W::Activation>::unpack(pairs[row][0]);
-      const float2 b = Elements<typename W::Activation>::unpack(pairs[row][1]);
-      if (kSquares) squares[row] += a.x * a.x + a.y * a.y + b.x * b.x + b.y * b.y;
-      if (!kStores || begin + column >= end) continue;
-      uint32_t first = activations_of<W>(pairs[row][0]);
-      uint32_t second = activations_of<W>(pairs[row][1]);
-      if (norm.weight != nullptr) {
-        const float factor = norm.scales ? norm_factor(block, row, from.width, norm.eps) : 1.0f;
-        first = activations_of<W>(a.x * factor * of_columns.x, a.y * factor * of_columns.y);
-        second = activations_of<W>(b.x * factor * of_columns.z, b.y * factor * of_columns.w);
-      }
-      uint32_t* to = place_of_four<W>(block.layout.x_at + row * block.layout.x_stride,
-                                      static_cast<uint32_t>(column));
-      to[0] = first;
-      to[2] = second;
-    }
-  }
-  if constexpr (kSquares) {
-#pragma unroll
-    for (int row = 0; row < kMaxRows; ++row) {
-      if (row >= block.rows) break;
-      const float sum = warp_sum(squares[row]);
-      if (block.lane == 0) block.squares()[block.warp * kMaxRows + row] += sum;
-    }
-  }
-}
-
 // What is read at a time costs the time of a load; what is not there costs instructions.
 template <typename W, bool kSquares, bool kStores>
 __device__ __forceinline__ void read_rows(const BlockState& block, const Rows& from, int begin,
                                           int end, const NormStep& norm) {
   constexpr int kFew = 4;
   constexpr int kMany = 8;
-  if constexpr (!W::kIsInteger) {
-    if (block.rows >= kManyRows) {
-      return read_column_slots<W, kSquares, kStores>(block, from, begin, end, norm);
-    }
-  }
   if (block.rows * (end - begin) <= kFew * kReadColumns) {
     read_row_slots<W, kSquares, kStores, kFew>(block, from, begin, end, norm);
   } else {
