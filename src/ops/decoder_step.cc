@@ -23,7 +23,9 @@ constexpr int64_t kMostRows = 4;
 constexpr int64_t kMostRowsOfLarge = 2;
 constexpr int64_t kSmallHidden = 2048;
 // Steps with drafts have no other step in flight, so what a graph of many kernels takes to be
-// launched counts, too.
+// launched counts, too. Few of a sequence's rows share a reading of its context, so long ones are
+// left to the kernels of attention.
+constexpr int64_t kMostVerifiedContext = 1024;
 static_assert(kMostRows <= kMaxDecoderStepRows &&
               DecoderStep::kMostVerifiedRows <= kMaxDecoderStepRows);
 
@@ -172,7 +174,9 @@ CudaDecoderStep DecoderStep::arguments(const ForwardBatch& batch, const Tensor& 
 
 bool DecoderStep::takes(const ForwardBatch& batch) const {
   if (batch.num_decode_seqs != batch.num_seqs) return false;
-  if (batch.max_decode_queries > 1) return batch.num_tokens <= kMostVerifiedRows;
+  if (batch.max_decode_queries > 1) {
+    return batch.num_tokens <= kMostVerifiedRows && batch.max_context_len <= kMostVerifiedContext;
+  }
   const int64_t most = hidden_ <= kSmallHidden ? kMostRows : kMostRowsOfLarge;
   return batch.num_tokens == batch.num_seqs && batch.num_seqs <= most;
 }
