@@ -29,6 +29,7 @@ class LinearObserver {
 struct AuxStates {
   std::span<const int64_t> layers;  // of the model, ascending; their number: its output layer
   Tensor rows;                      // int32[R]: of the batch
+  bool has_all_rows = false;        // `rows` are 0, 1, ... num_tokens - 1
   Tensor out;                       // activations [R, layers * hidden_size], layer by layer
 };
 
@@ -44,7 +45,7 @@ struct ForwardContext {
   // Null: all rows are the base's. The first is the CPU's, the second a GPU's.
   const LoraStep* lora = nullptr;
   const GpuLoraStep* gpu_lora = nullptr;
-  // Null: nobody asks for them. With those of layers within the model the layers run one by one.
+  // Null: nobody asks for them.
   const AuxStates* aux = nullptr;
 };
 

@@ -464,10 +464,19 @@ IntermediateTensors Decoder::forward(ForwardContext& context,
 }
 
 bool Decoder::runs_one_step(const ForwardContext& context) const {
-  const bool sees_layers =
-      context.aux != nullptr && context.aux->layers.front() < config_.num_hidden_layers;
-  return context.lora == nullptr && context.gpu_lora == nullptr && !sees_layers && decoder_step_ &&
-         decoder_step_->takes(context.batch);
+  return context.lora == nullptr && context.gpu_lora == nullptr && decoder_step_ &&
+         decoder_step_->takes(context.batch) && can_tap(context.aux);
+}
+
+// The kernel hands out all rows, of layers that this stage has. Stages are not asked for them.
+bool Decoder::can_tap(const AuxStates* aux) const {
+  if (aux == nullptr || aux->layers.front() == config_.num_hidden_layers) return true;
+  return aux->has_all_rows && first_layer_ == 0 && aux->layers.back() < last_layer_;
+}
+
+ops::DecoderStepTaps Decoder::taps_of(const AuxStates* aux) const {
+  if (aux == nullptr || aux->layers.front() == config_.num_hidden_layers) return {};
+  return {.layers = aux->layers, .out = aux->out};
 }
 
 void Decoder::run_step(ForwardContext& context, const IntermediateTensors& state) const {
@@ -480,7 +489,8 @@ void Decoder::run_step(ForwardContext& context, const IntermediateTensors& state
     in = state.residual;
     embed_tokens(context, *embed_tokens_, in);
   }
-  decoder_step_->run(context.stream, context.batch, in, final_norm_ ? state.hidden : both);
+  decoder_step_->run(context.stream, context.batch, in, final_norm_ ? state.hidden : both,
+                     taps_of(context.aux));
 }
 
 void Decoder::run_layers(ForwardContext& context, const IntermediateTensors& state) const {

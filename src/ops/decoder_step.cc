@@ -22,7 +22,12 @@ constexpr size_t kRowNumbersBytes = kMaxDecoderStepRows * sizeof(int32_t);
 constexpr int64_t kMostRows = 4;
 constexpr int64_t kMostRowsOfLarge = 2;
 constexpr int64_t kSmallHidden = 2048;
-static_assert(kMostRows <= kMaxDecoderStepRows);
+// Steps with drafts have no other step in flight, so what a graph of many kernels takes to be
+// launched counts, too. Few of a sequence's rows share a reading of its context, so long ones are
+// left to the kernels of attention.
+constexpr int64_t kMostVerifiedContext = 1024;
+static_assert(kMostRows <= kMaxDecoderStepRows &&
+              DecoderStep::kMostVerifiedRows <= kMaxDecoderStepRows);
 
 const float* pointer(const Tensor& tensor) {
   return tensor.defined() ? tensor.data<float>() : nullptr;
@@ -48,6 +53,22 @@ CudaDecoderLayer to_cuda(const DecoderStepLayer& layer, const KvCacheView& cache
           .keys = cache.keys,
           .values = cache.values,
           .sliding_window = layer.sliding_window};
+}
+
+CudaDecoderTaps taps_of(const DecoderStepTaps& taps, const CudaDecoderStep& args) {
+  CudaDecoderTaps result;
+  result.count = static_cast<int>(taps.layers.size());
+  if (result.count == 0) return result;
+  check(result.count <= kMaxDecoderStepTaps && std::ranges::is_sorted(taps.layers) &&
+            taps.layers.front() >= 0 && taps.layers.back() < args.num_layers,
+        "a step hands out the inputs of up to 8 of its layers, in order");
+  check(taps.out.contiguous() && taps.out.dtype() == args.dtype &&
+            taps.out.num_elements() == args.rows * result.count * args.hidden,
+        "layers' inputs are [num_tokens, layers * hidden]");
+  std::ranges::transform(taps.layers, result.layers,
+                         [](int64_t layer) { return static_cast<int>(layer); });
+  result.out = taps.out.raw();
+  return result;
 }
 
 }  // namespace
@@ -118,7 +139,7 @@ CudaDecoderStep DecoderStep::arguments(const ForwardBatch& batch, const Tensor& 
   return {
       .dtype = model_.dtype,
       .weight_format = weights_,
-      .rows = batch.num_seqs,
+      .rows = batch.num_tokens,
       .hidden = hidden_,
       .inner = inner_,
       .num_heads = model_.num_heads,
@@ -135,6 +156,8 @@ CudaDecoderStep DecoderStep::arguments(const ForwardBatch& batch, const Tensor& 
       .token_ids = ints(batch.token_ids),
       .positions = ints(batch.positions),
       .slot_mapping = batch.slot_mapping.defined() ? batch.slot_mapping.data<int64_t>() : nullptr,
+      .query_start = batch.max_decode_queries == 1 ? nullptr : ints(batch.query_start),
+      .num_seqs = batch.num_seqs,
       .context_lens = ints(batch.context_lens),
       .block_tables = ints(batch.block_tables),
       .table_width = batch.block_tables.defined() ? batch.block_tables.dim(1) : 0,
@@ -150,18 +173,22 @@ CudaDecoderStep DecoderStep::arguments(const ForwardBatch& batch, const Tensor& 
 }
 
 bool DecoderStep::takes(const ForwardBatch& batch) const {
+  if (batch.num_decode_seqs != batch.num_seqs) return false;
+  if (batch.max_decode_queries > 1) {
+    return batch.num_tokens <= kMostVerifiedRows && batch.max_context_len <= kMostVerifiedContext;
+  }
   const int64_t most = hidden_ <= kSmallHidden ? kMostRows : kMostRowsOfLarge;
-  return batch.num_seqs <= most && batch.num_tokens == batch.num_seqs &&
-         batch.num_decode_seqs == batch.num_seqs && batch.max_decode_queries == 1;
+  return batch.num_tokens == batch.num_seqs && batch.num_seqs <= most;
 }
 
 void DecoderStep::run(Stream& stream, const ForwardBatch& batch, const Tensor& in,
-                      const Tensor& out) const {
+                      const Tensor& out, const DecoderStepTaps& taps) const {
   CudaDecoderStep args = arguments(batch, out);
+  args.taps = taps_of(taps, args);
   const auto check_sizes = [&](const Tensor& tensor, bool is_state) {
     check(tensor.contiguous() && tensor.dtype() == args.dtype &&
               tensor.num_elements() == (is_state ? 2 : 1) * args.rows * args.hidden,
-          "embeddings and outputs are [num_seqs, hidden], a stage's state twice that");
+          "embeddings and outputs are [num_tokens, hidden], a stage's state twice that");
   };
   check_sizes(out, !model_.final_norm.defined());
   const bool embeds = model_.embedding != nullptr;

@@ -1,6 +1,7 @@
 #pragma once
 // A whole decode step of a decoder for a few sequences in one GPU kernel: embedding, all layers,
-// final norm. Up to rounding, the result is the same as from the layers' ops one after the other.
+// final norm. A sequence has one token, or a few that are verified. Up to rounding, the result is
+// the same as from the layers' ops one after the other.
 //
 // Or a pipeline stage's part of it. A stage leaves to the next a state [2, rows, hidden] of the
 // activations' type: IntermediateTensors' hidden, then residual (models/model.h). The kernel keeps
@@ -18,7 +19,7 @@
 #include "core/kv_cache_view.h"
 #include "core/peer_words.h"
 #include "core/stream.h"
-#include "ops/cuda/kernels.h"
+#include "ops/cuda/decoder_step_kernels.h"
 #include "ops/weight.h"
 
 namespace quire::ops {
@@ -53,8 +54,17 @@ struct DecoderStepModel {
   PeerWords peers = {};                 // of the group: the weights are this rank's shards
 };
 
+// What enters some layers is handed out beside the result.
+struct DecoderStepTaps {
+  std::span<const int64_t> layers;  // of the step's, ascending, at most kMaxDecoderStepTaps
+  Tensor out;                       // [num_tokens, layers * hidden], layer by layer
+};
+
 class DecoderStep {
  public:
+  // Rows of a step with drafts, at most.
+  static constexpr int64_t kMostVerifiedRows = 5;
+
   // The most device memory, in bytes, of an object for a model of `num_layers` layers.
   static size_t bytes(int64_t num_layers);
 
@@ -66,13 +76,15 @@ class DecoderStep {
   // this model. Weights and caches must outlive the object.
   static std::optional<DecoderStep> make(Stream& stream, const DecoderStepModel& model);
 
-  // Whether the kernel takes this batch: few sequences, one token each.
+  // Whether the kernel takes this batch: few tokens, all of them decoded or verified.
   bool takes(const ForwardBatch& batch) const;
-  // `in`: of a model with an embedding [num_seqs, hidden], the tokens' embeddings, where each rank
-  // has only a part of the table, and else undefined. Of one without it the state [2, num_seqs,
-  // hidden], whose hidden is already the sum over the ranks. `out`: of a model with a final norm
-  // [num_seqs, hidden], the normed hidden state of each token, else a state; it may be `in`.
-  void run(Stream& stream, const ForwardBatch& batch, const Tensor& in, const Tensor& out) const;
+  // `in`: of a model with an embedding [num_tokens, hidden], the tokens' embeddings, where each
+  // rank has only a part of the table, and else undefined. Of one without it the state [2,
+  // num_tokens, hidden], whose hidden is already the sum over the ranks. `out`: of a model with a
+  // final norm [num_tokens, hidden], the normed hidden state of each token, else a state; it may be
+  // `in`.
+  void run(Stream& stream, const ForwardBatch& batch, const Tensor& in, const Tensor& out,
+           const DecoderStepTaps& taps = {}) const;
 
  private:
   DecoderStep() = default;

@@ -7,6 +7,7 @@
 #include "base/ceil_div.h"
 #include "base/check.h"
 #include "ops/cuda/decode_items.h"
+#include "ops/decoder_step.h"
 #include "ops/sampling_noise.h"
 #include "runner/sampling_rows.h"
 
@@ -98,6 +99,12 @@ int64_t padded_queries(int64_t num_queries) {
   return ops::kMaxDecodeQueries;
 }
 
+// Rows that a captured step with drafts is padded to. As many as the kernel of a whole step takes
+// are not padded, because each costs time there.
+int64_t padded_drafts(int64_t num_rows) {
+  return num_rows <= ops::DecoderStep::kMostVerifiedRows ? num_rows : padded_rows(num_rows);
+}
+
 // Says where the token behind the first `num_tokens` of a sequence is sampled.
 void add_place(const SequenceState& state, size_t num_tokens, SamplingPlaces& places) {
   SamplingPlace place = SamplingPlace::kGpu;
@@ -177,7 +184,7 @@ std::optional<StepShape> captured_shape(const StepShape& exact, const StepShape&
   shape.num_tokens = shape.num_logits =
       shape.max_decode_queries == 1
           ? shape.num_seqs
-          : std::min({padded_rows(exact.num_tokens), largest.num_logits, largest.num_tokens});
+          : std::min({padded_drafts(exact.num_tokens), largest.num_logits, largest.num_tokens});
   shape.max_context_len = shape.table_width * block_size;
   const int64_t most_items = ops::num_decode_items(shape.max_context_len);
   shape.num_decode_items = std::min(shape.num_seqs * most_items, largest.num_decode_items);

@@ -266,6 +266,22 @@ TEST(CapturedShape, PadsDraftsWithTokensOfNoSequence) {
                                   {1, 0, 1, 514}, {0, 0, 0, 41}, {2, 0, 9, 19}, {1, 1, 1, 514}}));
 }
 
+// Each row costs time in the kernel of a whole step.
+TEST(CapturedShape, DoesNotPadAFewDrafts) {
+  const StepShape largest = largest_with_drafts(4, 600, 8);
+  for (int num_drafts = 1; num_drafts <= 7; ++num_drafts) {
+    Decodes step({40});
+    step.resolve({6});
+    add_drafts(step.batch.sequences[0], static_cast<size_t>(num_drafts));
+    const std::vector<StepSequence> sequences = step.take_in();
+    const SamplingPlaces places = sampling_places(sequences);
+    const auto shape = captured_shape(step_shape(sequences, places, largest), largest, kBlockSize);
+    ASSERT_TRUE(shape.has_value());
+    EXPECT_EQ(shape->num_tokens, num_drafts <= 4 ? num_drafts + 1 : 8);
+    EXPECT_EQ(shape->num_logits, shape->num_tokens);
+  }
+}
+
 TEST(CapturedShape, IsNotThereWhereChunksHaveNoRoom) {
   StepShape largest = largest_shape(4, 4096);
   largest.num_decode_items = 10;

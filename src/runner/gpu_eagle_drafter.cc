@@ -91,6 +91,7 @@ const AuxStates* GpuEagleDrafter::states_of(int64_t num_tokens) {
   const ModelOptions& head = options().draft->model;
   states_.layers = head.eagle->aux_layers;
   states_.rows = Tensor(row_ids_.data(), DType::kInt32, {num_tokens});
+  states_.has_all_rows = true;
   states_.out = Tensor(states_memory_.data(), dtype(), {num_tokens, width_of_states(head)});
   return &states_;
 }

@@ -1,5 +1,6 @@
 #include "simulated_gpu/kernels.h"
 
+#include "ops/cuda/decoder_step_kernels.h"
 #include "ops/cuda/lora_kernels.h"
 #include "simulated_gpu/elements.h"
 #include "simulated_gpu/stream.h"

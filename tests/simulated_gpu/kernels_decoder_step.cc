@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "ops/cuda/decoder_step_kernels.h"
 #include "quire/error.h"
 #include "simulated_gpu/elements.h"
 #include "simulated_gpu/kernels.h"
@@ -37,6 +38,7 @@ class DecoderStep {
       } else {
         norm(hidden_.data(), residual_.data(), layer.input_norm, hidden_.data());
       }
+      tap(i);
       attend(layer);
       norm(hidden_.data(), residual_.data(), layer.post_norm, hidden_.data());
       product(hidden_, args_.hidden, weight(layer.gate_up_weight, layer.gate_up_scales),
@@ -67,6 +69,21 @@ class DecoderStep {
                .hidden = args_.hidden,
                .first_id = 0,
                .out = residual_.data()});
+  }
+
+  // What enters a layer, for who has asked for it.
+  void tap(int layer) const {
+    const ops::CudaDecoderTaps& taps = args_.taps;
+    const int* const end = taps.layers + taps.count;
+    const int* const found = std::find(taps.layers, end, layer);
+    if (found == end) return;
+    const size_t bytes = residual_.size() / static_cast<size_t>(args_.rows);
+    auto* const first =
+        static_cast<std::byte*>(taps.out) + static_cast<size_t>(found - taps.layers) * bytes;
+    for (int64_t row = 0; row < args_.rows; ++row) {
+      std::copy_n(residual_.begin() + row * static_cast<int64_t>(bytes), bytes,
+                  first + static_cast<size_t>(row * taps.count) * bytes);
+    }
   }
 
   // The normed state, or both for the next stage. The sum over the ranks is rank 0's to hand on.
@@ -143,14 +160,14 @@ class DecoderStep {
     attention.scale = args_.scale;
     attention.sliding_window = layer.sliding_window;
     attention.num_tokens = args_.rows;
-    attention.num_seqs = args_.rows;
+    attention.num_seqs = args_.query_start == nullptr ? args_.rows : args_.num_seqs;
     attention.context_lens = args_.context_lens;
     attention.block_tables = args_.block_tables;
     attention.table_width = args_.table_width;
     // Whole contexts, as prompts are read: this kernel is given no chunks.
     std::vector<int32_t> query_start(static_cast<size_t>(args_.rows) + 1);
     std::iota(query_start.begin(), query_start.end(), 0);
-    attention.query_start = query_start.data();
+    attention.query_start = args_.query_start == nullptr ? query_start.data() : args_.query_start;
     attention.cache = cache;
     paged_attention(attention);
     product(attended_, q_width_, weight(layer.o_weight, layer.o_scales), layer.o_bias, args_.hidden,

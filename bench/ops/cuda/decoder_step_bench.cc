@@ -9,7 +9,7 @@
 
 #include "base/ceil_div.h"
 #include "bench.h"
-#include "ops/cuda/kernels.h"
+#include "ops/cuda/decoder_step_kernels.h"
 #include "ops/group_tiles.h"
 
 namespace quire::bench {

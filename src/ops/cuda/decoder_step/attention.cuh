@@ -4,9 +4,9 @@
 //
 // A warp takes 8 tokens of each tile of 64, for all query heads that share the KV head. Scores are
 // m16n8k16 products with the heads as 8 of the first operand's 16 rows, and tokens as
-// columns; the second product, m16n8k8, has the values, transposed, as its first operand, and takes
-// the weights as the first left them. In both, lane (g = lane / 4, t = lane % 4) holds 16-byte
-// pieces of the cache.
+// columns (the heads of several rows, where a unit has several); the second product, m16n8k8, has
+// the values, transposed, as its first operand, and takes the weights as the first left them. In
+// both, lane (g = lane / 4, t = lane % 4) holds 16-byte pieces of the cache.
 #include "ops/cuda/decoder_step/partials.cuh"
 #include "ops/cuda/decoder_step/product.cuh"
 #include "ops/cuda/decoder_step/work.cuh"
@@ -18,18 +18,24 @@ static_assert(kTileTokens == kWarps * kRowTokens && kTileTokens == kGroupRows * 
 // Heads whose sums are joined at a time: those that one column pair of a warp's sums has.
 inline constexpr int kHeadsAtOnce = 2;
 
-// Scratch of a unit, in the block's partial sums.
+// Scratch of a unit, in the block's partial sums. There is room for as many of the step's own
+// tokens as the longest of its sequences has rows.
 template <int kHeadDim>
 struct UnitScratch {
   static constexpr int kPieces = kHeadDim / 8;  // of 16 bytes
 
+  // As the cache holds them.
+  struct OwnToken {
+    uint4 key[kPieces];
+    uint4 value[kPieces];
+  };
+
   uint4 queries[kMaxGroup][kPieces];
-  uint4 key[kPieces];  // the step's own, as the cache holds them
-  uint4 value[kPieces];
   uint4 zeros[kPieces];                        // in the place of tokens that the unit does not see
   float sums[kWarps][kHeadsAtOnce][kHeadDim];  // and before: heads that a warp prepares
   float greatest[kWarps][kMaxGroup];
   float weights[kWarps][kMaxGroup];
+  OwnToken own[kMaxRows];
 };
 
 // Reads a head of the step's qkv, norms it where it has a norm, rotates it; by one warp, into
@@ -94,7 +100,7 @@ __device__ __forceinline__ void prepare_head(const CudaDecoderStep& args, const 
   __syncwarp();
 }
 
-// Queries, and the step's own key and value, which also go to the cache: a warp each.
+// Queries, and keys and values of the step's own tokens, which also go to the cache: a warp each.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void prepare_unit(const BlockState& block, const CudaDecoderStep& args,
                                              const CudaDecoderLayer& layer, const Word* qkv,
@@ -102,29 +108,36 @@ __device__ __forceinline__ void prepare_unit(const BlockState& block, const Cuda
                                              UnitScratch<kHeadDim>& scratch) {
   constexpr int kPieces = UnitScratch<kHeadDim>::kPieces;
   const int width = (args.num_heads + 2 * args.num_kv_heads) * kHeadDim;
-  const Word* row = qkv + static_cast<int64_t>(unit.row) * (width / 2);
-  const int position = args.positions[unit.row];
   float* rotated = scratch.sums[block.warp][0];
   if (block.thread < kPieces) scratch.zeros[block.thread] = make_uint4(0, 0, 0, 0);
-  const int count = unit.sees_own_token() ? group + 2 : group;
+  const int num_queries = group * unit.num_rows;
+  const int count = num_queries + 2 * unit.num_own_tokens();
 #pragma unroll 1
   for (int i = block.warp; i < count; i += kWarps) {
-    const bool is_query = i < group;
-    const bool is_key = i == group;
-    const int head = is_query ? unit.kv_head * group + i
+    const bool is_query = i < num_queries;
+    const int own = (i - num_queries) / 2;
+    const bool is_key = !is_query && (i - num_queries) % 2 == 0;
+    const int row = is_query ? unit.row + i / group : unit.row_of(unit.cached_end + own);
+    const int head = is_query ? unit.kv_head * group + i % group
                               : args.num_heads + (is_key ? 0 : args.num_kv_heads) + unit.kv_head;
     const float* norm = is_query ? layer.q_norm : is_key ? layer.k_norm : nullptr;
-    prepare_head<T, kHeadDim>(args, row + head * (kHeadDim / 2), tag, norm, position,
-                              is_query || is_key ? args.rotary_dim : 0, block.lane, rotated);
+    const RowPlace place = block.work().rows[row];
+    prepare_head<T, kHeadDim>(args, qkv + (static_cast<int64_t>(row) * width + head * kHeadDim) / 2,
+                              tag, norm, place.position, is_query || is_key ? args.rotary_dim : 0,
+                              block.lane, rotated);
     if (block.lane < kPieces) {
       const float* from = rotated + 8 * block.lane;
       const uint4 packed = make_uint4(pair_of<T>(from[0], from[1]), pair_of<T>(from[2], from[3]),
                                       pair_of<T>(from[4], from[5]), pair_of<T>(from[6], from[7]));
-      uint4* const to = is_query ? scratch.queries[i] : is_key ? scratch.key : scratch.value;
+      uint4* const to = is_query ? scratch.queries[i]
+                        : is_key ? scratch.own[own].key
+                                 : scratch.own[own].value;
       to[block.lane] = packed;
-      if (!is_query && unit.own_place >= 0) {
-        static_cast<uint4*>(is_key ? layer.keys : layer.values)[unit.own_place + block.lane] =
-            packed;
+      // Of several units that see a token, those of its own row's group store it.
+      if (!is_query && place.stored >= 0 && row >= unit.row) {
+        const int64_t of_head = int64_t{unit.kv_head} * args.cache.block_size * kPieces;
+        static_cast<uint4*>(is_key ? layer.keys
+                                   : layer.values)[place.stored + of_head + block.lane] = packed;
       }
     }
     __syncwarp();
@@ -155,7 +168,7 @@ class WarpAttention {
   using Scratch = UnitScratch<kHeadDim>;
 
   __device__ WarpAttention(const BlockState& block, const AttentionUnit& unit, int group,
-                           float score_scale, Scratch& scratch)
+                           int64_t window, float score_scale, Scratch& scratch)
       : unit_(unit),
         score_scale_(score_scale),
         g_(block.lane / 4),
@@ -163,12 +176,16 @@ class WarpAttention {
         key_token_(block.warp, g_, 2 * kHeadDim),
         first_token_(block.warp, 2 * t_, 2 * kHeadDim),
         second_token_(block.warp, 2 * t_ + 1, 2 * kHeadDim),
-        own_key_(shared_address(scratch.key)),
-        own_value_(shared_address(scratch.value)),
+        own_key_(shared_address(scratch.own[0].key)),
+        own_value_(shared_address(scratch.own[0].value)),
         zeros_(shared_address(scratch.zeros)) {
+    const int row = min(g_ / group, unit.num_rows - 1);
+    end_ = min(unit.end, unit.end_of(row));
+    begin_ = max(unit.begin, begin_of(unit.end_of(row), window));
 #pragma unroll
     for (int run = 0; run < kRuns; ++run) {
-      query_[run] = g_ < group ? scratch.queries[g_][4 * run + t_] : make_uint4(0, 0, 0, 0);
+      query_[run] =
+          g_ < group * unit.num_rows ? scratch.queries[g_][4 * run + t_] : make_uint4(0, 0, 0, 0);
     }
   }
 
@@ -218,11 +235,12 @@ class WarpAttention {
                                                uint32_t own) const {
     const int at = tile + token.index;
     if (at >= unit_.begin && at < unit_.cached_end) return slot + token.offset;
-    return at == unit_.cached_end && at < unit_.end ? own : zeros_;
+    if (at < unit_.cached_end || at >= unit_.end) return zeros_;
+    return own + static_cast<uint32_t>(at - unit_.cached_end) * sizeof(typename Scratch::OwnToken);
   }
   __device__ __forceinline__ bool sees(const TileToken& token, int tile) const {
     const int at = tile + token.index;
-    return at >= unit_.begin && at < unit_.end;
+    return at >= begin_ && at < end_;
   }
 
   // Of head g with tokens 2 t and 2 t + 1.
@@ -282,6 +300,8 @@ class WarpAttention {
   }
 
   AttentionUnit unit_;
+  int begin_;  // tokens [begin_, end_) are seen by head g_
+  int end_;
   float score_scale_;
   int g_;
   int t_;
@@ -318,13 +338,14 @@ __device__ __forceinline__ void publish_heads(const BlockState& block, const Cud
     weight += factor * scratch.weights[warp][h];
     sum += factor * scratch.sums[warp][of_two][element];
   }
-  const int head = unit.kv_head * group + h;
-  const bool valid = h < group;
+  const int row = unit.row + h / group;
+  const int head = unit.kv_head * group + h % group;
+  const bool valid = h < group * unit.num_rows;
   if (unit.num_chunks == 1) {
-    publish_pair<T>(exchanges.attention, args.num_heads * kHeadDim, unit.row,
-                    head * kHeadDim + element, sum / weight, valid, tag);
+    publish_pair<T>(exchanges.attention, args.num_heads * kHeadDim, row, head * kHeadDim + element,
+                    sum / weight, valid, tag);
   } else if (valid) {
-    Word* to = partial_of(args, exchanges.partials, unit.row, head, unit.chunk);
+    Word* to = partial_of(args, exchanges.partials, row, head, unit.chunk);
     publish(to + element, __float_as_uint(sum), tag);
     if (element == 0) {
       publish(to + kHeadDim, __float_as_uint(greatest), tag);
@@ -338,18 +359,20 @@ __device__ __forceinline__ void attend(BlockState& block, const CudaDecoderStep&
                                        const CudaDecoderLayer& layer, const Exchanges& exchanges,
                                        uint32_t tag, const AttentionUnit& unit) {
   auto& scratch = *in_shared<UnitScratch<kHeadDim>>(kScratchAt);
-  static_assert(sizeof(UnitScratch<kHeadDim>) <= kAttentionScratchBytes);
+  static_assert(sizeof(UnitScratch<kHeadDim>) <=
+                kAttentionScratchBytes + (kMaxRows - 1) * kOwnTokenBytes);
   const int group = args.num_heads / args.num_kv_heads;
   prepare_unit<T, kHeadDim>(block, args, layer, exchanges.qkv, tag, unit, group, scratch);
   block.synchronize();
-  WarpAttention<T, kHeadDim> of_warp(block, unit, group, args.scale * kLog2E, scratch);
+  WarpAttention<T, kHeadDim> of_warp(block, unit, group, layer.sliding_window, args.scale * kLog2E,
+                                     scratch);
 #pragma unroll 1
   for (int tile = first_tile(unit); tile < unit.end; tile += kTileTokens) {
     of_warp.add_tile(block, tile);
   }
   of_warp.store_weights(block, scratch);
 #pragma unroll 1
-  for (int first = 0; first < group; first += kHeadsAtOnce) {
+  for (int first = 0; first < group * unit.num_rows; first += kHeadsAtOnce) {
     of_warp.store_sums(block, first, scratch);
     block.synchronize();
     publish_heads<T, kHeadDim>(block, args, exchanges, tag, unit, group, first, scratch);

@@ -3,7 +3,7 @@
 #include "ops/cuda/decoder_step/exchange.cuh"
 #include "ops/cuda/decoder_step/ring.cuh"
 #include "ops/cuda/decoder_step/work.cuh"
-#include "ops/cuda/kernels.h"
+#include "ops/cuda/decoder_step_kernels.h"
 
 namespace quire::ops::cuda::step {
 
@@ -29,7 +29,9 @@ inline constexpr int kWorkAt = kSharesAt + sizeof(BlockShares);
 inline constexpr int kFillerUnitsAt = kWorkAt + sizeof(WorkList);
 inline constexpr int kBarriersAt = kFillerUnitsAt + sizeof(UnitList);
 inline constexpr int kScratchAt = (kBarriersAt + kRingBarrierBytes + 127) / 128 * 128;
+// Of a unit with one of the step's own tokens; each further one takes more.
 inline constexpr int kAttentionScratchBytes = 12 * 1024;
+inline constexpr int kOwnTokenBytes = 2 * 2 * 128;  // of the larger heads
 static_assert(kLayersAt % 8 == 0 && kLayerBytes % 8 == 0 && kWorkAt % 8 == 0 &&
               kFillerUnitsAt % 8 == 0 && kBarriersAt % 8 == 0);
 

@@ -132,7 +132,7 @@ struct ProductSize {
 // With activations in parts of so many column slots. The ring gets what the others leave.
 SharedLayout layout_with(int64_t slots_in_part, const SlotUse& use,
                          std::span<const ProductSize> products, int64_t rows, int64_t max_bytes) {
-  int64_t sums = kAttentionScratchBytes;
+  int64_t sums = kAttentionScratchBytes + (rows - 1) * kOwnTokenBytes;
   int64_t longest_part = 0;  // in slots of the ring
   for (const ProductSize& product : products) {
     sums = std::max(sums, product.sum_bytes(use, rows));
@@ -282,6 +282,7 @@ void decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
   check(takes(stream, args), "a decoder step is asked for a model that it takes");
   check(args.rows >= 1 && args.rows <= kMaxRows, "a decoder step has 1 to 8 rows");
   check(args.num_layers >= 1, "a decoder has layers");
+  check(args.taps.count >= 0 && args.taps.count <= kMaxDecoderStepTaps, "a step has up to 8 taps");
   const Kernel kernel = kernel_for(args);
   const SharedLayout layout = layout_for(args, args.rows, stream);
   allow_shared_memory(stream, kernel);

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ops/cuda/cuda_test_util.h"
-#include "ops/cuda/kernels.h"
+#include "ops/cuda/decoder_step_kernels.h"
 #include "ops/group_tiles.h"
 
 namespace quire::ops::decoder_step_test {
@@ -93,19 +93,34 @@ inline void add(Values& to, const Values& what) {
 // host and on the device.
 class Model {
  public:
-  Model(const ModelShape& shape, const std::vector<int>& context_lens, std::mt19937& random)
+  // `query_lens`: rows of each sequence; none: one each. A context includes them.
+  Model(const ModelShape& shape, const std::vector<int>& context_lens, std::mt19937& random,
+        const std::vector<int>& query_lens = {})
       : shape_(shape), context_lens_(context_lens), random_(random) {
+    for (int seq = 0; seq < num_seqs(); ++seq) {
+      const int count = query_lens.empty() ? 1 : query_lens[to_size(seq)];
+      for (int i = 0; i < count; ++i) {
+        rows_.push_back({.seq = seq,
+                         .context = context_lens[to_size(seq)] - (count - 1 - i),
+                         .cached = context_lens[to_size(seq)] - count});
+      }
+      query_start_.push_back(rows());
+    }
     make_tables();
     embedding_ = values(kVocab * shape.hidden, 1.0f);
     final_norm_ = around_one(shape.hidden);
     for (int i = 0; i < shape.num_layers; ++i) layers_.push_back(make_layer());
   }
 
-  int rows() const { return static_cast<int>(context_lens_.size()); }
-  int context(int row) const { return context_lens_[to_size(row)]; }
+  int num_seqs() const { return static_cast<int>(context_lens_.size()); }
+  int rows() const { return static_cast<int>(rows_.size()); }
+  // Tokens that the row sees, and those of them that are in the cache before.
+  int context(int row) const { return rows_[to_size(row)].context; }
+  int cached(int row) const { return rows_[to_size(row)].cached; }
   int64_t slot(int row, int position) const {
     const int block = position / shape_.block_size;
-    return int64_t{tables_[to_size(row * table_width_ + block)]} * shape_.block_size +
+    const int seq = rows_[to_size(row)].seq;
+    return int64_t{tables_[to_size(seq * table_width_ + block)]} * shape_.block_size +
            position % shape_.block_size;
   }
   // First element of a slot in a layer's keys or values.
@@ -121,8 +136,8 @@ class Model {
     Values after_mlp;
   };
 
-  // The step on the host, for a row; writes the caches. With `others`, what another rank adds, and
-  // in `own` what this one does.
+  // The step on the host, for a row; writes the caches. Of a sequence's rows the first one first.
+  // With `others`, what another rank adds, and in `own` what this one does.
   Values run(int row, const RankSums* others = nullptr, RankSums* own = nullptr) {
     return normed(run_layers(row, embedded(row), others, own), final_norm_);
   }
@@ -133,8 +148,10 @@ class Model {
   // The residual before the final norm.
   Values run_layers(int row, Values residual, const RankSums* others = nullptr,
                     RankSums* own = nullptr) {
+    inputs_.clear();
     for (int i = 0; i < shape_.num_layers; ++i) {
       Layer& layer = layers_[to_size(i)];
+      inputs_.push_back(residual);
       const Values qkv = multiply(normed(residual, layer.input_norm), layer.qkv, layer.qkv_bias);
       const Values attended = multiply(attend(row, i, qkv), layer.o, layer.o_bias);
       add(residual, attended);
@@ -153,10 +170,13 @@ class Model {
     return residual;
   }
 
+  // What entered the layers of the row that ran last.
+  const std::vector<Values>& inputs() const { return inputs_; }
   int64_t window(int layer) const { return layer % 2 == 1 ? shape_.sliding_window : 0; }
   const ModelShape& shape() const { return shape_; }
   const std::vector<Layer>& layers() const { return layers_; }
   const std::vector<int>& context_lens() const { return context_lens_; }
+  const std::vector<int32_t>& query_start() const { return query_start_; }
   const Values& embedding() const { return embedding_; }
   const Values& final_norm() const { return final_norm_; }
   const Values& cos_sin() const { return cos_sin_; }
@@ -292,7 +312,7 @@ class Model {
   Values written(const Values& cache) const {
     Values result(cache.size(), std::numeric_limits<float>::quiet_NaN());
     for (int row = 0; row < rows(); ++row) {
-      for (int position = 0; position + 1 < context(row); ++position) {
+      for (int position = 0; position < cached(row); ++position) {
         for (int head = 0; head < shape_.num_kv_heads; ++head) {
           const auto at = static_cast<int64_t>(place(slot(row, position), head));
           std::copy_n(cache.begin() + at, shape_.head_dim, result.begin() + at);
@@ -305,15 +325,18 @@ class Model {
   void make_tables() {
     const int longest = *std::max_element(context_lens_.begin(), context_lens_.end());
     table_width_ = std::max(1, (longest + shape_.block_size - 1) / shape_.block_size);
-    num_blocks_ = rows() * table_width_ + 1;
-    tables_.resize(to_size(rows() * table_width_));
+    num_blocks_ = num_seqs() * table_width_ + 1;
+    tables_.resize(to_size(num_seqs() * table_width_));
     std::iota(tables_.begin(), tables_.end(), 1);
     std::shuffle(tables_.begin(), tables_.end(), random_);
+    for (int seq = 0; seq < num_seqs(); ++seq) {
+      // Beyond a sequence's last block there is none; a padding row keeps one.
+      const int context = context_lens_[to_size(seq)];
+      const int blocks = std::max(1, (context + shape_.block_size - 1) / shape_.block_size);
+      std::fill(tables_.begin() + seq * table_width_ + blocks,
+                tables_.begin() + (seq + 1) * table_width_, -1);
+    }
     for (int row = 0; row < rows(); ++row) {
-      // Beyond a row's last block there is none; a padding row keeps one.
-      const int blocks = std::max(1, (context(row) + shape_.block_size - 1) / shape_.block_size);
-      std::fill(tables_.begin() + row * table_width_ + blocks,
-                tables_.begin() + (row + 1) * table_width_, -1);
       token_ids_.push_back(static_cast<int32_t>(random_() % kVocab));
     }
     const int half = shape_.rotary_dim / 2;
@@ -387,8 +410,17 @@ class Model {
   float scale() const { return 1 / std::sqrt(static_cast<float>(shape_.head_dim)); }
 
  private:
+  struct Row {
+    int seq;
+    int context;
+    int cached;
+  };
+
   ModelShape shape_;
-  std::vector<int> context_lens_;
+  std::vector<int> context_lens_;  // of sequences
+  std::vector<Row> rows_;
+  std::vector<int32_t> query_start_{0};
+  std::vector<Values> inputs_;
   std::mt19937& random_;
   int table_width_ = 0;
   int num_blocks_ = 0;
@@ -443,6 +475,8 @@ class DeviceModel {
     slots_.emplace(slots);
     tables_.emplace(model.tables());
     out_.emplace(shape.dtype, to_size(int64_t{model.rows()} * shape.hidden));
+    const bool has_chunks = model.rows() != model.num_seqs();
+    if (has_chunks) query_start_.emplace(model.query_start());
     args_ = {.dtype = shape.dtype,
              .weight_format = shape.weights(),
              .rows = model.rows(),
@@ -462,6 +496,8 @@ class DeviceModel {
              .token_ids = token_ids_->data(),
              .positions = positions_->data(),
              .slot_mapping = slots_->data(),
+             .query_start = has_chunks ? query_start_->data() : nullptr,
+             .num_seqs = model.num_seqs(),
              .context_lens = context_lens_->data(),
              .block_tables = tables_->data(),
              .table_width = model.table_width(),
@@ -501,7 +537,7 @@ class DeviceModel {
   std::vector<DeviceElements*> keys_;
   std::vector<DeviceElements*> values_;
   std::optional<DeviceArray<CudaDecoderLayer>> layers_;
-  std::optional<DeviceArray<int32_t>> token_ids_, positions_, context_lens_, tables_;
+  std::optional<DeviceArray<int32_t>> token_ids_, positions_, query_start_, context_lens_, tables_;
   std::optional<DeviceArray<int64_t>> slots_;
   std::optional<DeviceElements> out_;
   std::optional<DeviceArray<std::byte>> scratch_;

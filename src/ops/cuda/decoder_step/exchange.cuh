@@ -20,7 +20,7 @@
 #include <cstdint>
 
 #include "core/peer_words.cuh"
-#include "ops/cuda/kernels.h"
+#include "ops/cuda/decoder_step_kernels.h"
 
 namespace quire::ops::cuda::step {
 

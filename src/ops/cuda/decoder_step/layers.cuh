@@ -50,7 +50,7 @@ __device__ __forceinline__ void stream_context(const CudaDecoderStep& args,
     int64_t place = 0;
     if (at < unit.cached_end && at + kRowTokens > unit.begin) {
       const int index = at / block_size;
-      const int64_t cache_block = args.block_tables[unit.row * args.table_width + index];
+      const int64_t cache_block = args.block_tables[unit.seq * args.table_width + index];
       place = ((cache_block * args.num_kv_heads + unit.kv_head) * block_size + at -
                index * block_size) *
               token_bytes;
@@ -229,6 +229,15 @@ __device__ __forceinline__ void hand_over(const CudaDecoderStep& args, const Own
   hidden[at] = static_cast<T>(rest);
 }
 
+// What enters a layer, for who has asked for it.
+template <typename T>
+__device__ __forceinline__ void tap(const CudaDecoderStep& args, const Owned& owned, int place,
+                                    float residual) {
+  if (!owned.exists) return;
+  const int64_t at = (int64_t{owned.row} * args.taps.count + place) * args.hidden + owned.feature;
+  static_cast<T*>(args.taps.out)[at] = static_cast<T>(residual);
+}
+
 template <typename W>
 __device__ __forceinline__ void final_norm(const BlockState& block, const CudaDecoderStep& args,
                                            const Rows& rows, const Owned& owned, float residual) {
@@ -267,8 +276,12 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
     return Rows{exchange, tag, hidden, embedded ? args.embedding : nullptr, args.token_ids};
   };
   int64_t listed_window = 0;
+  int next_tap = 0;
 #pragma unroll 1
   for (int i = 0; i < args.num_layers; ++i) {
+    if (next_tap < args.taps.count && args.taps.layers[next_tap] == i) {
+      tap<T>(args, owned, next_tap++, residual);
+    }
     wait_for_all_copies();
     block.synchronize();
     fetch_layer(i + 1);
