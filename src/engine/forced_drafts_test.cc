@@ -29,6 +29,29 @@ TEST(ForcedDrafts, OneWhoseDraftsAreNotKeptIsWaitedForNowAndThen) {
   EXPECT_TRUE(drafts.drafts_next());
 }
 
+TEST(ForcedDrafts, WhereNothingWaitsEachOutputIsAskedFor) {
+  ForcedDrafts drafts(/*waits=*/false);
+  for (int i = 0; i < 40; ++i) {
+    drafts.append(7, 0);
+    EXPECT_FALSE(drafts.drafts_next());
+    EXPECT_THAT(drafts.take_ready(), ElementsAre(7));
+  }
+  drafts.append(7, 0);
+  drafts.remove(7);
+  EXPECT_THAT(drafts.take_ready(), IsEmpty());
+}
+
+TEST(ForcedDrafts, KnowsWhichDraftsAreForced) {
+  ForcedDrafts drafts;
+  EXPECT_FALSE(drafts.take_proposed(7));
+  drafts.propose(7);
+  EXPECT_TRUE(drafts.take_proposed(7));
+  EXPECT_FALSE(drafts.take_proposed(7)) << "they ran";
+  drafts.propose(7);
+  drafts.remove(7);
+  EXPECT_FALSE(drafts.take_proposed(7));
+}
+
 TEST(ForcedDrafts, WhatEndedIsForgotten) {
   ForcedDrafts drafts;
   drafts.append(7, 3);

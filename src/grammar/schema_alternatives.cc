@@ -25,6 +25,8 @@ size_t index_of(const std::vector<int>& list, int value) {
   return static_cast<size_t>(std::ranges::find(list, value) - list.begin());
 }
 
+constexpr size_t kLeastAllocation = 32;  // in bytes
+
 }  // namespace
 
 void SchemaGoals::finish(Conjunction& all, int goal) {
@@ -53,11 +55,18 @@ void SchemaGoals::finish(Conjunction& all, int goal) {
   }
   if ((all.types & kArrayType) != 0) {
     ArrayAlternative array;
-    if (make_array(all, goal, array)) out.arrays.push_back(std::move(array));
+    if (make_array(all, goal, array)) {
+      budget_.take(2 * sizeof(ArrayAlternative));  // as the list may have reserved
+      out.arrays.push_back(std::move(array));
+    }
   }
   if ((all.types & kObjectType) != 0) {
     ObjectAlternative object;
-    if (make_object(all, goal, object)) out.objects.push_back(std::move(object));
+    if (make_object(all, goal, object)) {
+      constexpr size_t kBytesOfOther = 144;  // an entry of a table and its list
+      budget_.take(2 * sizeof(ObjectAlternative) + object.others.size() * kBytesOfOther);
+      out.objects.push_back(std::move(object));
+    }
   }
 }
 
@@ -311,7 +320,9 @@ bool SchemaGoals::make_others(const Conjunction& all, int goal, ObjectAlternativ
     if (!kind.is_forbidden) {
       goals = member_goals(all, &text, matches, out.patterns, must_match, name_witnesses);
     }
-    budget_.take(sizeof(ObjectAlternative::Name) + text.size() + goals.size() * sizeof(int));
+    // As the list may have reserved, and what an allocation takes at least.
+    budget_.take(2 * sizeof(ObjectAlternative::Name) + text.size() + kLeastAllocation +
+                 goals.size() * sizeof(int));
     out.names.push_back({text, std::move(goals), kind.is_required});
   }
   for (const uint64_t matches : sets_of_patterns(out.patterns, pointer)) {

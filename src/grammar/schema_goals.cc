@@ -13,6 +13,10 @@ namespace {
 constexpr int kMaxExpansionDepth = 150;  // of goals that are expanded within each other
 constexpr int kMaxSearchDepth = 1000;    // of choices within each other
 constexpr size_t kMaxGoals = 200'000;
+constexpr size_t kBytesOfEdit = 64;  // of an option, as what it holds is allocated
+// Of a goal beside its entry and its literals: its place among the numbers, what it is made of,
+// what allocations lose to their sizes. Measured: 400 to 500 bytes.
+constexpr size_t kBytesBesideEntry = 512;
 
 template <typename T>
 void keep_larger(T& value, T other) {
@@ -58,7 +62,7 @@ int SchemaGoals::goal_of(std::vector<Literal> literals) {
       throw Error(fmt::format("{}: combining schemas here takes more than {} combinations",
                               pointer_of(kept), kMaxGoals));
     }
-    budget_.take(sizeof(Entry) + kept.size() * 2 * sizeof(Literal) + 64);
+    budget_.take(sizeof(Entry) + kept.size() * 2 * sizeof(Literal) + kBytesBesideEntry);
     entries_.emplace_back().literals = std::move(kept);
   }
   return found->second;
@@ -113,8 +117,13 @@ void SchemaGoals::search_all(Search search, int goal) {
   while (true) {
     budget_.step();
     if (!take_all(search)) return;
-    const size_t bytes = sizeof(Search) + search.all.done.size() * sizeof(Literal) +
-                         search.choices.size() * sizeof(Choice) + bytes_of_names(search.all);
+    const size_t of_lists =
+        (search.all.done.size() + search.all.object_nodes.size() + search.all.array_nodes.size()) *
+            sizeof(Literal) +
+        search.all.witnesses.size() * sizeof(Conjunction::MemberWitness) +
+        search.all.item_counts.size() * sizeof(Conjunction::ItemCount) +
+        search.choices.size() * sizeof(Choice) + bytes_of_names(search.all);
+    const size_t bytes = sizeof(Search) + of_lists + of_lists / 2;  // lists have room to grow
     memory.take(std::max(bytes, counted) - counted);
     counted = std::max(bytes, counted);
     if (search.choices.empty()) return finish(search.all, goal);
@@ -124,6 +133,7 @@ void SchemaGoals::search_all(Search search, int goal) {
     std::vector<Option> found = options_by_value(choice, search, of_options);
     if (found.empty()) found = options(choice, search.all, of_options);
     if (found.empty()) return;
+    of_options.take(found.size() * (2 * sizeof(Option) + kBytesOfEdit));
     for (size_t i = 0; i + 1 < found.size(); ++i) {
       Search next = search;
       if (take_option(next, std::move(found[i]))) run(std::move(next), goal);

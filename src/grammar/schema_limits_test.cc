@@ -1,11 +1,16 @@
 // What schemas cost whose choices multiply, and what is refused of them.
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <chrono>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/sanitized_test_util.h"
 #include "grammar/grammar.h"
 #include "quire/error.h"
 
@@ -149,6 +154,52 @@ TEST(SchemaLimits, MembersThatLaterChoicesContradict) {
         {R"({"t": "y", "u": 1, "b": 1})", R"({"t": "y", "u": 1, "a": 1})",
          R"({"t": "x", "u": 1, "a": 1, "b": 1})", R"({"t": null, "u": null, "a": null})",
          R"({"t": "y", "a": 1, "b": 1})"}}});
+}
+
+int64_t most_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} << 10;
+}
+
+// The most memory of the process, which other tests may have raised before.
+TEST(SchemaLimits, TakeNoMoreMemoryThanTheySay) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers take memory of their own";
+  std::string properties;
+  std::string nested;
+  std::string of_all;
+  std::string references;
+  for (int i = 0; i < 2000; ++i) {
+    const char* const comma = i == 0 ? "" : ", ";
+    if (i < 20) {
+      of_all += fmt::format(R"({}"k{}": {{"type": "string", "minLength": {}}})", comma, i, i);
+    }
+    if (i < 40) {
+      nested += fmt::format(R"({}{{"type": "object", "required": ["k{}"],
+                                  "properties": {{"k{}": {{"$ref": "#/$defs/a"}}}}}})",
+                            comma, i, i);
+    }
+    properties += fmt::format(R"({}"p{}": {{"$ref": "#/$defs/a"}})", comma, i);
+    references += fmt::format(R"({}{{"$ref": "#/$defs/a"}})", comma);
+  }
+  const std::string schemas[] = {
+      R"({"$defs": {"a": {"oneOf": [)" + nested + R"(]}}, "properties": {)" + properties + "}}",
+      R"({"$defs": {"a": {"type": "object", "properties": {)" + of_all + R"(}}}, "oneOf": [)" +
+          references + "]}",
+  };
+  CompileLimits limits;
+  limits.time = std::chrono::minutes(10);
+  limits.memory_bytes = size_t{60} << 20;
+  for (const std::string& schema : schemas) {
+    const int64_t before = most_resident_bytes();
+    try {
+      compile_json_schema(schema, limits);
+      ADD_FAILURE() << "the schema was meant to take more memory";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("takes more than 60 MiB of memory"));
+    }
+    EXPECT_LE(most_resident_bytes() - before, static_cast<int64_t>(limits.memory_bytes));
+  }
 }
 
 }  // namespace
