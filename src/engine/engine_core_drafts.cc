@@ -16,6 +16,9 @@ namespace {
 // The fewest drafts of forced text that are worth a step with drafts behind one in flight: such a
 // step waits for the one before it to end.
 constexpr size_t kLeastDraftsAhead = 2;
+// The most sequences beside which such drafts are made: each step of some has a good chance of
+// forced text in one of its sequences, and then all wait for it.
+constexpr int64_t kMostSequencesAhead = 16;
 
 // Counts a draft of `num_drafts` tokens; the first `num_kept` were kept.
 void count_draft(SpeculativeStats& stats, size_t num_drafts, size_t num_kept) {
@@ -72,7 +75,11 @@ std::unordered_set<SequenceId> EngineCore::propose_forced() {
   if (!forced_drafts_) return proposed;
   const bool ahead = setup_.forces_ahead;
   if (!ahead && in_flight_.size() >= num_stages()) return proposed;
-  for (const SequenceId id : forced_drafts_->take_ready()) {
+  const std::vector<SequenceId> ready = forced_drafts_->take_ready();
+  if (ahead && !ready.empty() && scheduler_.stats().num_decoding > kMostSequencesAhead) {
+    return proposed;
+  }
+  for (const SequenceId id : ready) {
     const int64_t num_awaited = scheduler_.num_awaited_tokens(id);
     if (!ahead && num_awaited > 0) continue;
     const SequenceOwner& owner = owners_.at(id);

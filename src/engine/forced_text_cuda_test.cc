@@ -138,5 +138,18 @@ TEST_P(ForcedTextOnGpus, TakesFewSteps) {
   EXPECT_LE(output.metrics.num_steps, 6);
 }
 
+// Steps of many sequences wait for nobody's text.
+TEST_P(ForcedTextOnGpus, OfManySequencesIsNotDrafted) {
+  SamplingParams params{.temperature = 1, .max_tokens = 60, .seed = 1};
+  params.structured_output = choice({"cats like to sleep in the sun, and zebras do remember it."});
+  LLMEngine engine(config_);
+  const std::vector<ConstrainedRequest> requests(17, {.params = params});
+  for (const RequestOutput& output : answers_of(engine, requests)) {
+    EXPECT_EQ(output.metrics.num_accepted_draft_tokens, 0);
+    EXPECT_EQ(output.outputs[0].token_ids,
+              engine.tokenizer().encode(params.structured_output->choices[0], false));
+  }
+}
+
 }  // namespace
 }  // namespace quire
