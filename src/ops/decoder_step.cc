@@ -26,6 +26,8 @@ constexpr int64_t kSmallHidden = 2048;
 // launched counts, too. Few of a sequence's rows share a reading of its context, so long ones are
 // left to the kernels of attention.
 constexpr int64_t kMostVerifiedContext = 1024;
+// With quantised weights each further row costs more in the kernel than beside it.
+constexpr int64_t kMostVerifiedRowsOfQuantised = 2;
 static_assert(kMostRows <= kMaxDecoderStepRows &&
               DecoderStep::kMostVerifiedRows <= kMaxDecoderStepRows);
 
@@ -172,12 +174,13 @@ CudaDecoderStep DecoderStep::arguments(const ForwardBatch& batch, const Tensor& 
       .peers = model_.peers};
 }
 
-bool DecoderStep::takes(const ForwardBatch& batch) const {
+bool DecoderStep::takes(const ForwardBatch& batch, int64_t hidden, const WeightFormat& weights) {
   if (batch.num_decode_seqs != batch.num_seqs) return false;
   if (batch.max_decode_queries > 1) {
-    return batch.num_tokens <= kMostVerifiedRows && batch.max_context_len <= kMostVerifiedContext;
+    const int64_t most = weights.is_dense() ? kMostVerifiedRows : kMostVerifiedRowsOfQuantised;
+    return batch.num_tokens <= most && batch.max_context_len <= kMostVerifiedContext;
   }
-  const int64_t most = hidden_ <= kSmallHidden ? kMostRows : kMostRowsOfLarge;
+  const int64_t most = hidden <= kSmallHidden ? kMostRows : kMostRowsOfLarge;
   return batch.num_tokens == batch.num_seqs && batch.num_seqs <= most;
 }
 

@@ -76,8 +76,10 @@ class DecoderStep {
   // this model. Weights and caches must outlive the object.
   static std::optional<DecoderStep> make(Stream& stream, const DecoderStepModel& model);
 
-  // Whether the kernel takes this batch: few tokens, all of them decoded or verified.
-  bool takes(const ForwardBatch& batch) const;
+  // Whether the kernel takes this batch: few tokens, all of them decoded or verified. The second is
+  // the same for a model of this hidden size with layers of these weights.
+  bool takes(const ForwardBatch& batch) const { return takes(batch, hidden_, weights_); }
+  static bool takes(const ForwardBatch& batch, int64_t hidden, const WeightFormat& weights);
   // `in`: of a model with an embedding [num_tokens, hidden], the tokens' embeddings, where each
   // rank has only a part of the table, and else undefined. Of one without it the state [2,
   // num_tokens, hidden], whose hidden is already the sum over the ranks. `out`: of a model with a

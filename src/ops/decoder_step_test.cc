@@ -27,6 +27,40 @@ TEST(DecoderStep, DeclinesWeightsThatItsKernelDoesNotRead) {
   }
 }
 
+ForwardBatch decodes(int64_t num_seqs, int64_t num_queries, int64_t context) {
+  ForwardBatch batch;
+  batch.num_tokens = num_seqs * num_queries;
+  batch.num_seqs = batch.num_decode_seqs = num_seqs;
+  batch.max_decode_queries = num_queries;
+  batch.max_context_len = context;
+  return batch;
+}
+
+TEST(DecoderStep, TakesFewSequencesAndFewDrafts) {
+  constexpr int64_t kSmall = 1024;
+  constexpr int64_t kLarge = 4096;
+  constexpr int64_t kLong = 100000;
+  const WeightFormat dense = DType::kBFloat16;
+  const auto takes = [&](const ForwardBatch& batch, int64_t hidden, const WeightFormat& weights) {
+    return DecoderStep::takes(batch, hidden, weights);
+  };
+  EXPECT_TRUE(takes(decodes(4, 1, kLong), kSmall, dense));
+  EXPECT_FALSE(takes(decodes(5, 1, 10), kSmall, dense));
+  EXPECT_TRUE(takes(decodes(2, 1, kLong), kLarge, dense));
+  EXPECT_FALSE(takes(decodes(3, 1, 10), kLarge, dense));
+  for (const int64_t hidden : {kSmall, kLarge}) {
+    EXPECT_TRUE(takes(decodes(1, 5, 1024), hidden, dense));
+    EXPECT_TRUE(takes(decodes(2, 2, 1024), hidden, dense));
+    EXPECT_FALSE(takes(decodes(1, 5, 1025), hidden, dense));
+    EXPECT_FALSE(takes(decodes(1, 6, 10), hidden, dense));
+    EXPECT_TRUE(takes(decodes(1, 2, 10), hidden, WeightFormat::float8()));
+    EXPECT_FALSE(takes(decodes(1, 3, 10), hidden, WeightFormat::float8()));
+  }
+  ForwardBatch with_prompt = decodes(1, 1, 10);
+  with_prompt.num_seqs = 2;
+  EXPECT_FALSE(takes(with_prompt, kSmall, dense));
+}
+
 TEST(DecoderStep, TakesAStageWithoutTheEmbedding) {
   const Weight embedding(DType::kBFloat16, 16, 8);
   const Weight dense(DType::kBFloat16, 8, 8);

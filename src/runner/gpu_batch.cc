@@ -16,8 +16,10 @@ namespace {
 
 // Larger steps take long enough to be queued one kernel after the other.
 constexpr int64_t kMostCapturedRows = 1024;
-// Block tables of captured steps are as wide as this times a power of four.
-constexpr int64_t kLeastTableWidth = 64;
+// Block tables of captured steps have room for this many tokens, or as much as whole blocks hold of
+// them, times a power of four. As many are the most that the kernel of a whole step takes with
+// drafts.
+constexpr int64_t kLeastTableTokens = 1024;
 
 // Writes how each row of logits is adjusted and sampled, one row after the other.
 class SamplingWriter {
@@ -175,7 +177,7 @@ std::optional<StepShape> captured_shape(const StepShape& exact, const StepShape&
   const bool all_decode = exact.num_decode_seqs == exact.num_seqs;
   if (!all_decode || exact.num_tokens > kMostCapturedRows) return std::nullopt;
   StepShape shape = exact;
-  shape.table_width = kLeastTableWidth;
+  shape.table_width = std::max<int64_t>(1, kLeastTableTokens / block_size);
   while (shape.table_width < exact.table_width) shape.table_width *= 4;
   shape.table_width = std::min(shape.table_width, largest.table_width);
   shape.num_seqs = shape.num_decode_seqs = std::min(padded_rows(exact.num_seqs), largest.num_seqs);

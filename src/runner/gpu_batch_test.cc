@@ -176,6 +176,18 @@ TEST(CapturedShape, IsTheSameForContextsThatShareAGraph) {
   EXPECT_EQ(captured_shape(shorter, largest), captured_shape(longer, largest));
 }
 
+TEST(CapturedShape, BeginsWithAThousandTokensWhateverABlockHolds) {
+  const StepShape largest = largest_shape(8, 4096);
+  Decodes step({40});
+  const std::vector<StepSequence> sequences = step.take_in();
+  const StepShape exact = step_shape(sequences, sampling_places(sequences), largest);
+  for (const int block_size : {16, 32, 64, 256}) {
+    const auto shape = captured_shape(exact, largest, block_size);
+    EXPECT_EQ(shape->max_context_len, 1024) << block_size;
+    EXPECT_EQ(shape->table_width, 1024 / block_size);
+  }
+}
+
 TEST(CapturedShape, IsForDecodesOfKnownSequencesAlone) {
   const StepShape largest = largest_shape(8, 512);
   Decodes with_prompt({20, 30});

@@ -142,6 +142,8 @@ class StepModel {
              .token_ids = upload(std::vector<int32_t>(ops::kMaxDecoderStepRows, 3)),
              .positions = nullptr,
              .slot_mapping = nullptr,
+             .query_start = nullptr,
+             .num_seqs = 1,
              .context_lens = nullptr,
              .block_tables = upload(table),
              .table_width = kMaxContext / kBlockSize,
@@ -165,7 +167,7 @@ class StepModel {
       slots.push_back(table_[static_cast<size_t>(at)] * kBlockSize + (context - 1) % kBlockSize);
     }
     ops::CudaDecoderStep args = args_;
-    args.rows = rows;
+    args.rows = args.num_seqs = rows;
     args.positions = upload(std::vector<int32_t>(count, static_cast<int32_t>(context - 1)));
     args.context_lens = upload(std::vector<int32_t>(count, static_cast<int32_t>(context)));
     args.slot_mapping = upload(slots);
