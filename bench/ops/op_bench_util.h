@@ -2,12 +2,14 @@
 // What the op benches share: a stream with the machine's threads, its ceilings, random data.
 //
 //   QUIRE_BENCH_THREADS  threads (default: the physical cores)
-//   QUIRE_CPU_ISA        scalar, avx2, avx512vnni or avx512 (default: the best that the CPU has)
+//   QUIRE_CPU_ISA        scalar, avx2, avx512vnni, avx512 or amx (default: the best that the CPU
+//   has)
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -25,7 +27,10 @@ inline int thread_count() {
 
 inline Isa chosen_isa() {
   const char* given = std::getenv("QUIRE_CPU_ISA");
-  return given != nullptr ? isa_from_name(given).value() : best_isa();
+  if (given == nullptr) return best_isa();
+  const Isa isa = isa_from_name(given).value();
+  if (!supports(isa)) throw std::runtime_error("QUIRE_CPU_ISA: this CPU has no such kernels");
+  return isa;
 }
 
 // One for each benchmark, with the ceilings measured just before it: neighbours come and go.

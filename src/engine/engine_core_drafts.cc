@@ -13,8 +13,8 @@
 namespace quire {
 namespace {
 
-// The fewest drafts of forced text that are worth a step with drafts behind one in flight: such a
-// step waits for the one before it to end.
+// The fewest drafts of forced text that are worth a step with drafts behind one in flight: the step
+// that follows drafts waits for them to end.
 constexpr size_t kLeastDraftsAhead = 2;
 // The most sequences beside which such drafts are made: each step of some has a good chance of
 // forced text in one of its sequences, and then all wait for it.
@@ -72,26 +72,37 @@ void EngineCore::propose() {
 
 std::unordered_set<SequenceId> EngineCore::propose_forced() {
   std::unordered_set<SequenceId> proposed;
-  if (!forced_drafts_) return proposed;
-  const bool ahead = setup_.forces_ahead;
-  if (!ahead && in_flight_.size() >= num_stages()) return proposed;
-  const std::vector<SequenceId> ready = forced_drafts_->take_ready();
-  if (ahead && !ready.empty() && scheduler_.stats().num_decoding > kMostSequencesAhead) {
-    return proposed;
-  }
-  for (const SequenceId id : ready) {
-    const int64_t num_awaited = scheduler_.num_awaited_tokens(id);
-    if (!ahead && num_awaited > 0) continue;
-    const SequenceOwner& owner = owners_.at(id);
-    auto draft =
-        answer_masks_->forced_tokens(owner.request->request(), static_cast<uint32_t>(owner.index),
-                                     static_cast<size_t>(num_awaited), setup_.max_forced_drafts);
-    if (draft.size() < (ahead ? kLeastDraftsAhead : 1)) continue;
+  for (auto& [id, draft] : forced_texts()) {
     scheduler_.propose(id, std::move(draft));
     forced_drafts_->propose(id);
     proposed.insert(id);
   }
   return proposed;
+}
+
+std::vector<std::pair<SequenceId, std::vector<int32_t>>> EngineCore::forced_texts() {
+  std::vector<std::pair<SequenceId, std::vector<int32_t>>> texts;
+  if (!forced_drafts_) return texts;
+  const bool ahead = setup_.forces_ahead;
+  if (!ahead && in_flight_.size() >= num_stages()) return texts;
+  const std::vector<SequenceId> ready = forced_drafts_->take_ready();
+  if (ahead && !ready.empty() && num_decoding_in_step() > kMostSequencesAhead) return texts;
+  try {
+    // As for the speculator's drafts.
+    const MemoryReserve::User none(nullptr);
+    for (const SequenceId id : ready) {
+      const int64_t num_awaited = scheduler_.num_awaited_tokens(id);
+      if (!ahead && num_awaited > 0) continue;
+      const SequenceOwner& owner = owners_.at(id);
+      auto draft =
+          answer_masks_->forced_tokens(owner.request->request(), static_cast<uint32_t>(owner.index),
+                                       static_cast<size_t>(num_awaited), setup_.max_forced_drafts);
+      if (draft.size() >= (ahead ? kLeastDraftsAhead : 1)) texts.emplace_back(id, std::move(draft));
+    }
+  } catch (const std::bad_alloc&) {
+    // These texts take a step a token.
+  }
+  return texts;
 }
 
 void EngineCore::learn_drafting(const InFlight& step, const StepOutput& output, double elapsed) {

@@ -143,7 +143,8 @@ TEST_P(ForcedTextOnGpus, OfManySequencesIsNotDrafted) {
   SamplingParams params{.temperature = 1, .max_tokens = 60, .seed = 1};
   params.structured_output = choice({"cats like to sleep in the sun, and zebras do remember it."});
   LLMEngine engine(config_);
-  const std::vector<ConstrainedRequest> requests(17, {.params = params});
+  const size_t num_requests = 17 * static_cast<size_t>(GetParam().stages);
+  const std::vector<ConstrainedRequest> requests(num_requests, {.params = params});
   for (const RequestOutput& output : answers_of(engine, requests)) {
     EXPECT_EQ(output.metrics.num_accepted_draft_tokens, 0);
     EXPECT_EQ(output.outputs[0].token_ids,

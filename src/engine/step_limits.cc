@@ -25,7 +25,9 @@ int64_t max_forced_drafts_of(const EngineConfig& config, bool on_gpu) {
   if (config.skip_tokenizer_init) return 0;
   if (const auto& speculation = config.speculative_config) {
     if (speculation->synthetic_acceptance_length) return 0;
-    return on_gpu ? speculation->num_speculative_tokens : kMostOnCpus;
+    if (!on_gpu) return kMostOnCpus;
+    // One is less than is worth a step with drafts (kLeastDraftsAhead).
+    return speculation->num_speculative_tokens > 1 ? speculation->num_speculative_tokens : 0;
   }
   if (!on_gpu) return kMostOnCpus;
   return config.max_num_seqs <= kMostSequencesOnGpus ? kMostOnGpus : 0;

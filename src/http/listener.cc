@@ -81,10 +81,9 @@ class Listener::Wait {
   std::shared_ptr<Listener> listener_;
 };
 
-void Listener::start(PickLoop pick_loop, Accepted accepted) {
+void Listener::tell(PickLoop pick_loop, Accepted accepted) {
   pick_loop_ = std::move(pick_loop);
   accepted_ = std::move(accepted);
-  accept();
 }
 
 void Listener::go_on() {

@@ -29,8 +29,9 @@ class Listener : public std::enable_shared_from_this<Listener> {
   Listener(boost::asio::io_context& context, const Endpoint& endpoint, bool only_v6);
 
   uint16_t port() const { return acceptor_.local_endpoint().port(); }
-  void start(PickLoop pick_loop, Accepted accepted);
-  // Waits for connections again, unless it does, or was not started, or was closed. May throw.
+  // What to do with connections: once, before go_on().
+  void tell(PickLoop pick_loop, Accepted accepted);
+  // Waits for connections, unless it does, or was not told, or was closed. May throw.
   void go_on();
   void close();
 

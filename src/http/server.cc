@@ -109,11 +109,12 @@ void Server::Impl::start() {
   first_loop().post([this] {
     if (context_->stopping.load()) return;
     for (const auto& listener : listeners_) {
-      listener->start([this] { return next_loop(); },
-                      [this](std::shared_ptr<IoLoop> loop, Socket socket, std::string remote) {
-                        accepted(std::move(loop), std::move(socket), std::move(remote));
-                      });
+      listener->tell([this] { return next_loop(); },
+                     [this](std::shared_ptr<IoLoop> loop, Socket socket, std::string remote) {
+                       accepted(std::move(loop), std::move(socket), std::move(remote));
+                     });
     }
+    for (const auto& listener : listeners_) listener->go_on();
   });
   for (const auto& loop : loops_) {
     threads_.emplace_back([loop] { loop->run(); });

@@ -101,8 +101,8 @@ int64_t padded_queries(int64_t num_queries) {
   return ops::kMaxDecodeQueries;
 }
 
-// Rows that a captured step with drafts is padded to. As many as the kernel of a whole step takes
-// are not padded, because each costs time there.
+// Rows that a captured step with drafts is padded to. As many as the kernel of a whole step may
+// take are not padded, because each costs time there.
 int64_t padded_drafts(int64_t num_rows) {
   return num_rows <= ops::DecoderStep::kMostVerifiedRows ? num_rows : padded_rows(num_rows);
 }

@@ -134,6 +134,19 @@ void until_there_is_memory(const Action& action) {
   }
 }
 
+// What is worth a moment's wait and no more: a line of the log.
+template <typename Action>
+void if_there_is_memory_soon(const Action& action) {
+  constexpr std::chrono::milliseconds kWait{10};
+  for (int left = 10; left > 0; --left) {
+    try {
+      return action();
+    } catch (const std::bad_alloc&) {
+      std::this_thread::sleep_for(kWait);
+    }
+  }
+}
+
 http::Response error_response(int status, const std::string& message) {
   constexpr int64_t kRetryAfterSeconds = 1;  // most requests are over by then
   http::Response response;
@@ -339,7 +352,7 @@ void App::Impl::stop() {
 void App::Impl::begin_stop() {
   if (std::exchange(stopping_, true)) return;
   service_->begin_shutdown();
-  until_there_is_memory([this] {
+  if_there_is_memory_soon([this] {
     log_.info(fmt::format("stopping; requests that may finish within {} s (--shutdown-timeout): {}",
                           options_.shutdown_timeout_s, service_->num_generations()));
   });
@@ -352,7 +365,7 @@ void App::Impl::begin_stop() {
 void App::Impl::node_leaves(const LeavingNode& node) {
   if (leaving_) return;
   until_there_is_memory([&] { leaving_ = node; });
-  until_there_is_memory([&] { log_.warning(node.sentence); });
+  if_there_is_memory_soon([&] { log_.warning(node.sentence); });
   own_signal_until_ = Clock::now() + kOwnSignalWait;
   begin_stop();
 }
@@ -386,12 +399,12 @@ void App::Impl::drain(Clock::time_point until, bool cut) {
       end_drained();
       return;
     }
-    until_there_is_memory([this] {
-      log_.warning(
-          fmt::format("requests that did not finish in time and end with what they have: {}",
-                      service_->num_generations()));
-    });
+    const size_t num_generations = service_->num_generations();
     until_there_is_memory([this] { service_->cut_short(); });
+    if_there_is_memory_soon([&] {
+      log_.warning(fmt::format(
+          "requests that did not finish in time and end with what they have: {}", num_generations));
+    });
     cut = true;
     until = Clock::now() + kLastWait;
   }
@@ -404,7 +417,7 @@ void App::Impl::drain(Clock::time_point until, bool cut) {
 // On the I/O thread.
 void App::Impl::engine_failed(const std::string& message) {
   if (std::exchange(failed_, true)) return;
-  until_there_is_memory(
+  if_there_is_memory_soon(
       [&] { log_.error(fmt::format("the engine has failed, and the server ends: {}", message)); });
   // Gives answers with this failure a moment to be sent.
   until_there_is_memory(

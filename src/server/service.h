@@ -61,6 +61,9 @@ class Service {
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
+  // Every path, as OpenAPI writes it; "/" for the files of the page.
+  static std::vector<std::string> documented_paths();
+
   void handle(std::shared_ptr<http::Exchange> exchange);
 
   // The account of all requests; from any thread.
@@ -73,8 +76,6 @@ class Service {
 
   // New generations are refused and /ready says no; those accepted go on.
   void begin_shutdown();
-  // Every path that there is, as OpenAPI writes it; "/" for the files of the page.
-  static std::vector<std::string> documented_paths();
 
   // Generations that hold anything: waiting, running, or being cancelled.
   size_t num_generations() const { return generations_.size(); }

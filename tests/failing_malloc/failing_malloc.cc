@@ -1,7 +1,7 @@
 // A malloc for LD_PRELOAD that finds no memory once: when the counter in the file that
-// QUIRE_FAILING_MALLOC_FILE names has counted down to 0. Every allocation of the process counts,
-// those of its libraries, too. The file holds two numbers of 64 bits: the counter, at which
-// negative numbers mean never, and how often it came to that.
+// QUIRE_FAILING_MALLOC_FILE names has counted down to 0. Every malloc, calloc and realloc of the
+// process counts, those of its libraries, too. The file holds two numbers of 64 bits: the counter,
+// at which negative numbers mean never, and how often it came to that.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -3,6 +3,7 @@
 #include "server/app.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -22,7 +23,7 @@ class LowMemoryApp : public testing::Test {
  protected:
   void SetUp() override {
     low_memory::exempt_this_thread();
-    folder_ = testing::TempDir() + "low_memory_app";
+    folder_ = testing::TempDir() + "low_memory_app_" + std::to_string(getpid());
     std::filesystem::create_directories(folder_);
     std::ofstream(folder_ + "/keys") << "first-key\n";
     std::ofstream(folder_ + "/limits") << R"({"default": {"concurrent_requests": 16}})";

@@ -49,17 +49,23 @@ TEST(LowMemoryTraces, LossesAreCounted) {
   long index = 0;
   for (bool failed = true; failed; ++index) {
     std::atomic<int> num_warnings = 0;
+    std::atomic<int> num_lost = 0;
     const FailOne fail(index);
     {
       TraceExporter traces({.url = "http://127.0.0.1:1/v1/traces",
                             .delay = std::chrono::milliseconds(0),
                             .first_pause = std::chrono::milliseconds(1),
                             .last_sends = std::chrono::milliseconds(0),
-                            .warn = [&](const std::string&) { ++num_warnings; }});
+                            .warn = [&](const std::string& warning) {
+                              const size_t number = warning.rfind(' ') + 1;
+                              num_lost += std::stoi(warning.substr(number));
+                              ++num_warnings;
+                            }});
       traces.record({});
       ASSERT_TRUE(http::eventually([&] { return num_warnings > 0; })) << index;
       failed = fail.failed();
     }
+    EXPECT_EQ(num_lost, 1) << index;
   }
   EXPECT_GT(index, 10);
 }

@@ -195,8 +195,8 @@ struct HeadTask {
 struct Kernels {
   // Whether bfloat16 weights want activations from pack_bf16.
   bool multiplies_bf16;
-  // How many rows linear_bf16 takes at most, and what the steps of their packed rows are a multiple
-  // of.
+  // How many rows linear_bf16 takes at most. Packed rows are padded to a multiple of
+  // bf16_tile_steps steps.
   int bf16_tile_rows;
   int bf16_tile_steps;
   // rows x k values at in + row * stride, to [k][rows]; k is padded with a zero to an even number.

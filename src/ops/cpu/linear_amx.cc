@@ -36,6 +36,11 @@ struct alignas(64) TileShapes {
   }
 };
 
+// Stores before it are done: compilers are not told of all that tile instructions read.
+void finish_stores(const void* memory) {
+  asm volatile("" : : "r"(memory) : "memory");
+}
+
 // Tiles 0 to 3 are sums, 4 and 5 inputs, 6 and 7 weights.
 void shape_tiles(int rows) {
   const int first = rows < kTileSide ? rows : kTileSide;
@@ -49,6 +54,7 @@ void shape_tiles(int rows) {
   if (is_tall) shapes.set(5, rows - kTileSide);
   shapes.set(6, kTileSide);
   shapes.set(7, kTileSide);
+  finish_stores(&shapes);
   _tile_loadconfig(&shapes);
 }
 
@@ -106,6 +112,7 @@ struct Depths {
       _mm512_store_si512(spare + i, i < steps * kStepBytes ? _mm512_loadu_si512(from + i)
                                                            : _mm512_setzero_si512());
     }
+    finish_stores(spare);
     return spare;
   }
   const char* inputs(int64_t depth) const {
@@ -269,6 +276,7 @@ void linear_bf16(const LinearTile& tile) {
   const SumsMemory sums =
       is_whole ? SumsMemory{tile.out, tile.out_stride} : SumsMemory{spare_sums, kPanelLanes};
   if (!is_whole && tile.accumulate) copy_to_spare(tile, sums);
+  finish_stores(sums.at);
   shape_tiles(tile.rows);
   if (tile.rows <= kTileSide) {
     multiply_few_rows(tile, depths, sums);

@@ -15,6 +15,7 @@ double peak_bf16(int64_t steps, float* sink) {
   } shapes;
   alignas(64) float sums[kSide * kSide];
   for (float& sum : sums) sum = *sink + 0.5f;
+  asm volatile("" : : "r"(&shapes), "r"(sums) : "memory");  // compilers are not told of the reads
   _tile_loadconfig(&shapes);
   _tile_loadd(4, sums, 64);
   _tile_loadd(5, sums, 64);

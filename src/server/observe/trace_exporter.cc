@@ -84,15 +84,28 @@ class TraceExporter::Impl {
         if (batch_.empty()) break;
         send();
       } catch (const std::bad_alloc&) {
-        if (is_late()) return;
+        if (is_late()) {
+          lose_all();
+          break;
+        }
         std::this_thread::sleep_for(kMemoryPause);
       }
     }
-    try {
-      if (lost() != reported_) warn("the server stops");
-    } catch (const std::bad_alloc&) {
-      return;  // without a word
+    constexpr int kTries = 2;
+    for (int tried = 0; tried < kTries && lost() != reported_; ++tried) {
+      try {
+        warn("the server stops");
+      } catch (const std::bad_alloc&) {
+        std::this_thread::sleep_for(kMemoryPause);
+      }
     }
+  }
+
+  void lose_all() {
+    const std::lock_guard lock(mutex_);
+    lost_.fetch_add(static_cast<int64_t>(batch_.size() + queue_.size()), std::memory_order_relaxed);
+    batch_.clear();
+    queue_.clear();
   }
 
   // Waits for spans, and a little longer for more; none once it is to stop and all are taken.
