@@ -16,8 +16,8 @@ namespace {
 // The fewest drafts of forced text that are worth a step with drafts behind one in flight: the step
 // that follows drafts waits for them to end.
 constexpr size_t kLeastDraftsAhead = 2;
-// The most sequences beside which such drafts are made: each step of some has a good chance of
-// forced text in one of its sequences, and then all wait for it.
+// The most sequences of a step beside which such drafts are made: with more, most steps would have
+// forced text in some sequence, and the next step would wait for it.
 constexpr int64_t kMostSequencesAhead = 16;
 
 // Counts a draft of `num_drafts` tokens; the first `num_kept` were kept.
