@@ -107,8 +107,8 @@ class EngineCore {
   void propose();
   // The first of these. Returns the sequences that got some.
   std::unordered_set<SequenceId> propose_forced();
-  // What it proposes. Too little memory means fewer: nobody loses by it, and the memory reserve is
-  // not used.
+  // The texts that it proposes. Where memory is short there are fewer; the memory reserve is not
+  // used for them.
   std::vector<std::pair<SequenceId, std::vector<int32_t>>> forced_texts();
   // Calls work() if there is a speculator. If that runs out of memory, the speculator forgets all
   // texts: for drafts neither a request ends nor the memory reserve is used up.

@@ -138,7 +138,7 @@ TEST_P(ForcedTextOnGpus, TakesFewSteps) {
   EXPECT_LE(output.metrics.num_steps, 6);
 }
 
-// Steps of many sequences wait for nobody's text.
+// A step of many sequences waits for no forced text.
 TEST_P(ForcedTextOnGpus, OfManySequencesIsNotDrafted) {
   SamplingParams params{.temperature = 1, .max_tokens = 60, .seed = 1};
   params.structured_output = choice({"cats like to sleep in the sun, and zebras do remember it."});

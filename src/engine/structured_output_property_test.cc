@@ -144,7 +144,7 @@ TEST(ForcedText, IsTheSameInFewerSteps) {
   }
 }
 
-// Forced text is no merit of the drafter, and none of its failures.
+// Forced text does not count as the drafter's.
 TEST(ForcedText, IsNoDraftOfTheDrafter) {
   EngineConfig config = lexicon_config();
   config.speculative_config.emplace().method = "suffix";

@@ -121,29 +121,29 @@ std::unique_ptr<TraceExporter> make_trace_exporter(const ServeOptions& options, 
                           .warn = [&log](const std::string& message) { log.warning(message); }});
 }
 
-// What has to be done although there is no memory for it now: requests give theirs back.
+// False, after a pause, where there was no memory for it: requests give theirs back.
+template <typename Action>
+bool has_memory_for(const Action& action) {
+  try {
+    action();
+    return true;
+  } catch (const std::bad_alloc&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return false;
+  }
+}
+
+// What has to be done although there is no memory for it now.
 template <typename Action>
 void until_there_is_memory(const Action& action) {
-  constexpr std::chrono::milliseconds kWait{10};
-  while (true) {
-    try {
-      return action();
-    } catch (const std::bad_alloc&) {
-      std::this_thread::sleep_for(kWait);
-    }
+  while (!has_memory_for(action)) {
   }
 }
 
 // What is worth a moment's wait and no more: a line of the log.
 template <typename Action>
 void if_there_is_memory_soon(const Action& action) {
-  constexpr std::chrono::milliseconds kWait{10};
-  for (int left = 10; left > 0; --left) {
-    try {
-      return action();
-    } catch (const std::bad_alloc&) {
-      std::this_thread::sleep_for(kWait);
-    }
+  for (int left = 10; left > 0 && !has_memory_for(action); --left) {
   }
 }
 
@@ -325,7 +325,7 @@ void App::Impl::reload() {
           [&] { log_.error(fmt::format("{} stays in force as it was: {}", file, error.what())); });
     }
   };
-  // Whoever takes them needs no memory.
+  // They are moved to where they are used, which takes no memory.
   read_again(options_.api_key_file, [this] {
     gate_->post([this, keys = std::make_shared<ApiKeys>(all_keys(options_))] {
       service_->set_keys(std::move(*keys));

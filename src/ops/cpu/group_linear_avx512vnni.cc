@@ -5,9 +5,12 @@
 #include <immintrin.h>
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/lanes_avx512.h"
 
 namespace quire::ops::avx512vnni {
 namespace {
+
+using avx512::lanes_of;
 
 constexpr int kRegisters = kPanelLanes / 16;
 constexpr int kStepBytes = kPanelLanes * 4;
@@ -15,11 +18,6 @@ constexpr int kStepBytes = kPanelLanes * 4;
 // bandwidth a core, 100 ns x 35 GB/s.
 constexpr int kPrefetchBytes = 4096;
 constexpr int kMaxGroup = 128;
-
-__mmask16 lanes_of(int cols, int part) {
-  const int lanes = cols - part * 16;
-  return lanes >= 16 ? __mmask16(0xffff) : lanes <= 0 ? __mmask16(0) : __mmask16((1u << lanes) - 1);
-}
 
 // Of the scales, and of the offsets.
 int header_bytes(const GroupTile& tile) {

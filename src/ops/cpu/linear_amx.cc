@@ -10,9 +10,12 @@
 #include <immintrin.h>
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/lanes_avx512.h"
 
 namespace quire::ops::amx {
 namespace {
+
+using avx512::lanes_of;
 
 constexpr int kTileSide = 16;                    // rows of a tile, and 4-byte words of a row
 constexpr int kParts = kPanelLanes / kTileSide;  // tiles that a panel's lanes are
@@ -67,11 +70,6 @@ struct SumsMemory {
   float* part(int row, int part) const { return at + row * stride + part * kTileSide; }
   int64_t stride_bytes() const { return stride * 4; }
 };
-
-__mmask16 lanes_of(int cols, int part) {
-  const int lanes = cols - part * 16;
-  return lanes >= 16 ? __mmask16(0xffff) : lanes <= 0 ? __mmask16(0) : __mmask16((1u << lanes) - 1);
-}
 
 void copy_to_spare(const LinearTile& tile, const SumsMemory& spare) {
   for (int row = 0; row < tile.rows; ++row) {

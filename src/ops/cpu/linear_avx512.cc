@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/lanes_avx512.h"
 
 namespace quire::ops::avx512 {
 namespace {
@@ -12,11 +13,6 @@ constexpr int kRegisters = kPanelLanes / 16;
 // Bytes ahead of the weights in use that are asked for: about the latency of memory at its
 // bandwidth a core, 100 ns x 35 GB/s.
 constexpr int kPrefetchBytes = 4096;
-
-__mmask16 lanes_of(int cols, int part) {
-  const int lanes = cols - part * 16;
-  return lanes >= 16 ? __mmask16(0xffff) : lanes <= 0 ? __mmask16(0) : __mmask16((1u << lanes) - 1);
-}
 
 template <int kRows>
 void load_sums(const LinearTile& tile, __m512 (&sums)[kRows][kRegisters]) {
