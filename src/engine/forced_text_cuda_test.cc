@@ -141,9 +141,11 @@ TEST_P(ForcedTextOnGpus, TakesFewSteps) {
 // A step of many sequences waits for no forced text.
 TEST_P(ForcedTextOnGpus, OfManySequencesIsNotDrafted) {
   SamplingParams params{.temperature = 1, .max_tokens = 60, .seed = 1};
-  params.structured_output = choice({"cats like to sleep in the sun, and zebras do remember it."});
-  LLMEngine engine(config_);
-  const size_t num_requests = 17 * static_cast<size_t>(GetParam().stages);
+  params.structured_output = choice({"cats like to sleep."});
+  EngineConfig config = config_;
+  config.kv_cache_memory_bytes = 64 << 20;  // all fit
+  LLMEngine engine(config);
+  const size_t num_requests = 65 * static_cast<size_t>(GetParam().stages);
   const std::vector<ConstrainedRequest> requests(num_requests, {.params = params});
   for (const RequestOutput& output : answers_of(engine, requests)) {
     EXPECT_EQ(output.metrics.num_accepted_draft_tokens, 0);

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <type_traits>
+#include <cstddef>
 
-#include "base/check.h"
+#include "base/watched_memory.h"
 #include "quire/error.h"
+#include "simulated_gpu/convert.h"
 
 namespace quire::simulated {
 
@@ -17,41 +17,27 @@ void check_dtype(std::string_view kernel, DType dtype) {
 
 namespace {
 
-// Calls `use` with a type for `dtype`, in which elements are stored, and how to convert them.
-template <typename Use>
-void with_elements(DType dtype, const Use& use) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return use(
-          float(), [](float stored) { return stored; }, [](float value) { return value; });
-    case DType::kBFloat16:
-      return use(
-          BFloat16(), [](BFloat16 stored) { return static_cast<float>(stored); },
-          [](float value) { return BFloat16(value); });
-    case DType::kFloat8E4M3:
-      return use(
-          Float8E4M3(), [](Float8E4M3 stored) { return static_cast<float>(stored); },
-          [](float value) { return Float8E4M3(value); });
-    case DType::kFloat8E5M2:
-      return use(
-          Float8E5M2(), [](Float8E5M2 stored) { return static_cast<float>(stored); },
-          [](float value) { return Float8E5M2(value); });
-    default:
-      check(false, "the simulated GPU has arrays of float32, bfloat16 and fp8");
-  }
+template <typename Watch>
+void read_watched(DType dtype, const void* array, int64_t first, std::span<float> values,
+                  const Watch& watch) {
+  const auto size = static_cast<int64_t>(size_of(dtype));
+  const auto count = static_cast<int64_t>(values.size());
+  const std::byte* const from = static_cast<const std::byte*>(array) + first * size;
+  watch(from, count * size);
+  convert_to_floats(dtype, from, count, values.data());
 }
 
 }  // namespace
 
+// The thread sanitizer is shown device memory; `values` are of the kernel that runs.
 void read(DType dtype, const void* array, int64_t first, std::span<float> values) {
-  with_elements(dtype, [&](auto stored, auto to_float, auto) {
-    const auto* from = static_cast<const decltype(stored)*>(array) + first;
-    if constexpr (std::is_same_v<decltype(stored), float>) {
-      std::copy(from, from + values.size(), values.begin());
-    } else {
-      std::transform(from, from + values.size(), values.begin(), to_float);
-    }
-  });
+  read_watched(dtype, array, first, values,
+               [](const void* from, int64_t bytes) { watch_reads(from, bytes); });
+}
+
+void read_weights(DType dtype, const void* array, int64_t first, std::span<float> values) {
+  read_watched(dtype, array, first, values,
+               [](const void* from, int64_t bytes) { watch_weights(from, bytes); });
 }
 
 std::vector<float> read(DType dtype, const void* array, int64_t first, int64_t count) {
@@ -61,10 +47,11 @@ std::vector<float> read(DType dtype, const void* array, int64_t first, int64_t c
 }
 
 void write(DType dtype, void* array, int64_t first, std::span<const float> values) {
-  with_elements(dtype, [&](auto stored, auto, auto from_float) {
-    auto* to = static_cast<decltype(stored)*>(array) + first;
-    std::transform(values.begin(), values.end(), to, from_float);
-  });
+  const auto size = static_cast<int64_t>(size_of(dtype));
+  std::byte* const to = static_cast<std::byte*>(array) + first * size;
+  const auto count = static_cast<int64_t>(values.size());
+  watch_writes(to, count * size);
+  convert_from_floats(dtype, values.data(), count, to);
 }
 
 }  // namespace quire::simulated

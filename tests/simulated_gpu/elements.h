@@ -18,6 +18,9 @@ void check_dtype(std::string_view kernel, DType dtype);
 void read(DType dtype, const void* array, int64_t first, std::span<float> values);
 // Elements [first, first + count).
 std::vector<float> read(DType dtype, const void* array, int64_t first, int64_t count);
+// The same of a weight, which is large and written at once: the thread sanitizer is shown a part of
+// it.
+void read_weights(DType dtype, const void* array, int64_t first, std::span<float> values);
 // Rounds to nearest even; fp8 ends at its largest number.
 void write(DType dtype, void* array, int64_t first, std::span<const float> values);
 

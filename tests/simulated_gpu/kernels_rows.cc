@@ -51,7 +51,7 @@ void read_weight(const ops::CudaLinear& args, int64_t i, std::vector<float>& row
     return ops::unpack_tile_row(ops::group_tiles(format, args.n, args.k), i,
                                 static_cast<const std::byte*>(args.weight.data), row.data());
   }
-  read(format.dtype, args.weight.data, i * args.k, row);
+  read_weights(format.dtype, args.weight.data, i * args.k, row);
   if (format.is_dense()) return;
   const int64_t block = format.group_size;
   const int64_t columns = block == 0 ? 1 : ceil_div(args.k, block);

@@ -1,0 +1,18 @@
+#pragma once
+// Elements as float32 and back, array by array: the loops that take most of a simulated model's
+// time.
+//
+// The thread sanitizer does not look into them (CMakeLists.txt); who calls them tells it what is
+// read and written (base/watched_memory.h). Thread safety: pure functions.
+#include <cstdint>
+
+#include "core/dtype.h"
+
+namespace quire::simulated {
+
+// values[i] = from[i], for `count` elements of `dtype`: float32, bfloat16 or fp8.
+void convert_to_floats(DType dtype, const void* from, int64_t count, float* values);
+// to[i] = values[i], rounded to nearest even; fp8 ends at its largest number.
+void convert_from_floats(DType dtype, const float* values, int64_t count, void* to);
+
+}  // namespace quire::simulated
