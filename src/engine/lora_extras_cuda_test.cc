@@ -3,9 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -13,6 +10,7 @@
 #include "engine/gpu_test_util.h"
 #include "engine/lora_test_util.h"
 #include "engine/random_requests.h"
+#include "engine/speculative_test_util.h"
 #include "quire/llm_engine.h"
 
 namespace quire {
@@ -202,8 +200,36 @@ TEST_P(LoraExtrasOnGpus, PrefixesAreTheAdapters) {
   EXPECT_GE(totals.prefix_cache_hits, 4 * 32);
 }
 
+// Each rank samples its share of the rows, once it has the logits of the others' parts of the
+// vocabulary; drafts have rows of logits, too.
+TEST_P(LoraExtrasOnGpus, TokensAreThoseOfTheCpuWhereRanksShareRows) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  const EngineConfig config = config_with(mixed_adapters(), "llama-bias");
+  std::vector<RandomRequest> requests = requests_for(mixed_adapters());
+  for (size_t i = requests.size(); i < 24; ++i) requests.push_back(requests[i % 14]);
+  for (RandomRequest& request : requests) {
+    request.params.logprobs.reset();
+    request.params.prompt_logprobs.reset();
+    request.params.max_tokens = 24;
+    // Of few tokens, so that they repeat.
+    for (const int32_t id : {3, 14, 15, 92}) request.params.logit_bias[id] = 25;
+  }
+  const std::vector<int> arrivals(requests.size(), 0);
+  const auto expected = run(config, requests, arrivals);
+  expect_same(run(on_gpus(config), requests, arrivals), expected, "without drafts");
+  EngineConfig drafts = on_gpus(config);
+  drafts.speculative_config = drafts_by("ngram", 3);
+  RunTotals totals;
+  expect_same(run(drafts, requests, arrivals, &totals), expected, "with drafts");
+  EXPECT_GT(totals.num_accepted_drafts, 0) << "the answers were meant to repeat themselves";
+}
+
+class LoraExtrasOnStages : public LoraExtrasOnGpus {};
+INSTANTIATE_TEST_SUITE_P(Ranks, LoraExtrasOnStages, testing::Values(1, 2),
+                         testing::PrintToStringParamName());
+
 // Half of the model's layers on each stage: the embedding on the first, the output on the last.
-TEST_P(LoraExtrasOnGpus, ServedByTwoStages) {
+TEST_P(LoraExtrasOnStages, GiveTheLogprobsOfTheCpu) {
   QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(2 * GetParam()));
   for (const std::string model : {"qwen3-tied", "llama-bias"}) {
     const EngineConfig config = config_with(mixed_adapters(), model);
