@@ -3,12 +3,13 @@
 
     scripts/make_random_lora.py Qwen3-8B/config.json my-adapter --rank 16 --seed 1
 
-Weights are bfloat16, of all seven projections of each layer, B as small as A so that the model's numbers stay finite. It
-needs only the standard library.
+Weights are bfloat16, of all seven projections of each layer, B as small as A so that the model's numbers stay finite.
+--also adds the embedding, the output layer, or trained norms. It needs only the standard library.
 """
 
 import argparse
 import json
+import math
 import pathlib
 import random
 import struct
@@ -24,11 +25,32 @@ def projections(config):
             "mlp.down_proj": (hidden, inner)}
 
 
-def random_bfloat16(generator, count):
-    """Numbers up to 0.02 either way. Long matrices repeat a piece: drawing each number takes minutes."""
+def tensors_of(config, rank, also):
+    """Name, shape and middle of the random numbers of each of the adapter's tensors."""
+    def matrices(module, outputs, inputs, leaves=("lora_A.weight", "lora_B.weight")):
+        yield f"{module}.{leaves[0]}", [rank, inputs], 0.0
+        yield f"{module}.{leaves[1]}", [outputs, rank], 0.0
+
+    hidden, vocab = config["hidden_size"], config["vocab_size"]
+    for layer in range(config["num_hidden_layers"]):
+        for module, (outputs, inputs) in projections(config).items():
+            yield from matrices(f"model.layers.{layer}.{module}", outputs, inputs)
+        if "norms" in also:
+            for norm in ("input_layernorm", "post_attention_layernorm"):
+                yield f"model.layers.{layer}.{norm}.weight", [hidden], 1.0
+    if "norms" in also:
+        yield "model.norm.weight", [hidden], 1.0
+    if "embed_tokens" in also:
+        yield from matrices("model.embed_tokens", hidden, vocab, ("lora_embedding_A", "lora_embedding_B"))
+    if "lm_head" in also:
+        yield from matrices("lm_head", vocab, hidden)
+
+
+def random_bfloat16(generator, count, middle):
+    """Numbers up to 0.02 from the middle. Long matrices repeat a piece: drawing each number takes minutes."""
     piece = bytearray()
     for _ in range(min(count, 4099)):
-        piece += struct.pack("<f", generator.uniform(-0.02, 0.02))[2:]
+        piece += struct.pack("<f", generator.uniform(middle - 0.02, middle + 0.02))[2:]
     return bytes((piece * (2 * count // len(piece) + 1))[:2 * count])
 
 
@@ -38,19 +60,16 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--also", nargs="+", default=[], choices=("embed_tokens", "lm_head", "norms"))
     arguments = parser.parse_args()
     config = json.loads(arguments.config.read_text())
     generator = random.Random(arguments.seed)
-    modules = projections(config)
     header, pieces, offset = {}, [], 0
-    for layer in range(config["num_hidden_layers"]):
-        for module, (outputs, inputs) in modules.items():
-            for leaf, shape in (("lora_A", [arguments.rank, inputs]), ("lora_B", [outputs, arguments.rank])):
-                data = random_bfloat16(generator, shape[0] * shape[1])
-                name = f"base_model.model.model.layers.{layer}.{module}.{leaf}.weight"
-                header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, offset + len(data)]}
-                pieces.append(data)
-                offset += len(data)
+    for name, shape, middle in tensors_of(config, arguments.rank, arguments.also):
+        data = random_bfloat16(generator, math.prod(shape), middle)
+        header[f"base_model.model.{name}"] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, offset + len(data)]}
+        pieces.append(data)
+        offset += len(data)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     arguments.folder.mkdir(parents=True, exist_ok=True)
@@ -58,9 +77,11 @@ def main():
         file.write(struct.pack("<Q", len(text)) + text)
         for data in pieces:
             file.write(data)
+    modules = [name.split(".")[1] for name in projections(config)] + [name for name in arguments.also if name != "norms"]
+    saved = ["input_layernorm", "post_attention_layernorm", "norm"] if "norms" in arguments.also else []
     (arguments.folder / "adapter_config.json").write_text(json.dumps({
         "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": arguments.rank, "lora_alpha": 2 * arguments.rank,
-        "target_modules": sorted(name.split(".")[1] for name in modules)}, indent=2) + "\n")
+        "target_modules": sorted(modules), "modules_to_save": saved}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

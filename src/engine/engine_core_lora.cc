@@ -18,7 +18,6 @@ std::unique_ptr<LoraStore> EngineCore::make_lora_store(const EngineSetup& setup)
   LoraTarget target =
       lora_target(setup.folder, setup.model, setup.config.load_format != LoadFormat::kDummy,
                   options.max_lora_rank);
-  target.on_gpu = setup.executor.gpu_library != nullptr;
   const auto nodes = setup.executor.nodes;
   if (!nodes) return std::make_unique<LoraStore>(options, std::move(target));
   const auto share = [nodes](const LoraWeights& weights, const std::string& path) {

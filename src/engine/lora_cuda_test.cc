@@ -148,10 +148,11 @@ TEST_P(LoraOnGpus, TheZeroAdapterIsTheBase) {
   expect_tokens(run(config, requests, arrivals), expected, "with the adapter");
 }
 
-// Adapters that PEFT has saved and GPUs take.
-constexpr const char* kGoldens[] = {
-    "biases", "biases-lora-only", "dora",     "float16", "fused", "layers",
-    "lora",   "lora-bias",        "patterns", "rslora"};
+// Adapters that PEFT has saved and engines serve.
+constexpr const char* kGoldens[] = {"biases",         "biases-lora-only", "dora",    "embedding",
+                                    "embedding-dora", "embedding-tied",   "float16", "fused",
+                                    "head-tied",      "layers",           "lora",    "lora-bias",
+                                    "old-names",      "patterns",         "rslora"};
 
 class LoraCuda : public testing::Test {
  protected:
@@ -171,9 +172,10 @@ class LoraCuda : public testing::Test {
     return config;
   }
   // What an engine says of a golden adapter.
-  static std::string error_of(const std::string& golden) {
+  static std::string error_of(const std::string& golden) { return error_of(config_of(golden)); }
+  static std::string error_of(const EngineConfig& config) {
     try {
-      const LLMEngine engine(config_of(golden));
+      const LLMEngine engine(config);
     } catch (const Error& error) {
       return error.what();
     }
@@ -208,7 +210,9 @@ class LoraCuda : public testing::Test {
       EngineConfig config = config_of(golden);
       const std::vector<float> expected = logprobs_of(config);
       config.dtype = dtype;
-      expect_close(logprobs_of(config), expected, 3e-2F, std::string(golden) + ", " + dtype);
+      // In bfloat16 this base alone is off by 1.7e-2, and with an adapter merged by up to 2.4e-2.
+      const float tolerance = golden_of(golden)["base"] == "qwen2-tied" ? 6e-2F : 3e-2F;
+      expect_close(logprobs_of(config), expected, tolerance, std::string(golden) + ", " + dtype);
     }
   }
 };
@@ -273,12 +277,16 @@ TEST_P(LoraOfQuantisedBases, HasTheLogprobsOfTheCpu) {
   }
 }
 
-TEST_F(LoraCuda, RefusesWhatHasNoKernels) {
+// As the CPU does, in the same words.
+TEST_F(LoraCuda, RefusesTrainedCopiesOfMatrices) {
   QUIRE_SKIP_WITHOUT_GPUS(1);
-  for (const char* golden : {"old-names", "embedding"}) {
+  for (const char* golden : {"saved", "saved-tied"}) {
     const std::string error = error_of(golden);
-    EXPECT_THAT(error, HasSubstr(", which quire has no kernels for on GPUs")) << golden;
+    EXPECT_THAT(error, HasSubstr("a trained copy of ")) << golden;
     EXPECT_THAT(error, HasSubstr("quire merge")) << golden;
+    EngineConfig config = config_of(golden);
+    config.device = "cpu";
+    EXPECT_EQ(error_of(config), error);
   }
 }
 

@@ -53,7 +53,6 @@ class LoraReader {
     for (const LoraModule& module : adapter_.modules()) add_module(module);
     for (const auto& [name, tensor] : adapter_.replaced()) add_replaced(name, *tensor);
     std::ranges::sort(weights_.layers, {}, &LoraLayer::name);
-    if (target_.on_gpu) check_gpu_takes_the_rest();
     count_bytes();
     weights_.content_hash = hash();
     return std::move(weights_);
@@ -70,7 +69,6 @@ class LoraReader {
           fmt::format("{}: the rank of {} is {}; expected at most --max-lora-rank, which is {}.",
                       adapter_.folder().string(), module.name, module.rank, target_.max_rank));
     }
-    if (target_.on_gpu) check_gpu_takes_modules();
     const LoraBase base = {target_.tensors, target_.model.string(), target_.has_tied_head};
     check_lora_fits(adapter_, base, pool_);
   }
@@ -81,27 +79,6 @@ class LoraReader {
         fmt::format("{}: the adapter cannot be served, as it has {}; merge it into its base "
                     "(quire merge) and serve the result.",
                     adapter_.folder().string(), what));
-  }
-
-  // To be called before anything of the base is read.
-  void check_gpu_takes_modules() const {
-    for (const LoraModule& module : adapter_.modules()) {
-      if (module.is_embedding || module.name == "lm_head") refuse_on_gpu("matrices", module.name);
-    }
-  }
-
-  void check_gpu_takes_the_rest() const {
-    for (const LoraLayer& layer : weights_.layers) {
-      if (layer.name == "lm_head") refuse_on_gpu("a bias", layer.name);
-    }
-    if (!weights_.norms.empty()) refuse_on_gpu("a trained copy", weights_.norms.begin()->first);
-  }
-
-  [[noreturn]] void refuse_on_gpu(const std::string& what, const std::string& of) const {
-    throw Error(
-        fmt::format("{}: the adapter has {} of {}, which quire has no kernels for on GPUs; merge "
-                    "it into its base (quire merge) and serve the result, or use --device cpu.",
-                    adapter_.folder().string(), what, of));
   }
 
   // The model's own weights. `use` says in a message what they are needed for.

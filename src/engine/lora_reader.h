@@ -23,7 +23,6 @@ struct LoraTarget {
   std::vector<CheckpointTensor> tensors = {};
   std::optional<QuantizationConfig> quantization = {};  // of its checkpoint
   int64_t max_rank = 0;
-  bool on_gpu = false;
 };
 
 LoraTarget lora_target(const std::filesystem::path& model, const ModelConfig& config,
@@ -32,8 +31,7 @@ LoraTarget lora_target(const std::filesystem::path& model, const ModelConfig& co
 // All of LoraWeights except its id. Throws Error where the folder holds no adapter, or one that is
 // damaged, does not fit the model, has a rank above max_rank, or cannot be served: trained copies
 // (modules_to_save) of modules other than norms, DoRA of an embedding or output layer that is not
-// dense, and trained biases where the base's are not. On GPUs only what changes linear layers
-// inside the model can be served.
+// dense, and trained biases where the base's are not.
 LoraWeights read_lora(const std::filesystem::path& folder, const LoraTarget& target);
 
 }  // namespace quire

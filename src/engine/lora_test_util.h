@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/test_models.h"
@@ -23,6 +24,7 @@ struct RandomAdapter {
                                       "up_proj", "gate_proj", "down_proj"};
   float largest = 0.3F;  // of B's numbers; 0: the adapter changes nothing
   bool is_dora = false;
+  std::vector<std::string> norms = {};  // trained: "norm", "input_layernorm", ...
 };
 
 // Numbers from -largest to largest.
@@ -43,11 +45,13 @@ inline void write_adapter(const std::filesystem::path& folder, const std::string
     const std::string leaf = module.substr(module.rfind('.') + 1);
     if (std::ranges::find(adapter.modules, leaf) == adapter.modules.end()) return;
     const std::string name = "base_model.model." + module;
-    tensors.push_back({name + ".lora_A.weight",
+    const bool is_embedding = leaf == "embed_tokens";
+    if (is_embedding) std::swap(n, k);  // a token is a row of the table, and an input
+    tensors.push_back({name + (is_embedding ? ".lora_embedding_A" : ".lora_A.weight"),
                        "F32",
                        {adapter.rank, k},
                        random_floats(random, adapter.rank * k, 0.3F)});
-    tensors.push_back({name + ".lora_B.weight",
+    tensors.push_back({name + (is_embedding ? ".lora_embedding_B" : ".lora_B.weight"),
                        "F32",
                        {n, adapter.rank},
                        random_floats(random, n * adapter.rank, adapter.largest)});
@@ -57,19 +61,32 @@ inline void write_adapter(const std::filesystem::path& folder, const std::string
       magnitude = 0.5F + static_cast<float>(random() % 1000) / 1e3F;
     tensors.push_back({name + ".lora_magnitude_vector", "F32", {n}, bytes_of(magnitudes)});
   };
+  const auto add_norm = [&](const std::string& module, int64_t n) {
+    const std::string leaf = module.substr(module.rfind('.') + 1);
+    if (std::ranges::find(adapter.norms, leaf) == adapter.norms.end()) return;
+    std::vector<float> weights(static_cast<size_t>(n));
+    for (float& weight : weights) weight = 0.5F + static_cast<float>(random() % 1000) / 1e3F;
+    tensors.push_back({"base_model.model." + module + ".weight", "F32", {n}, bytes_of(weights)});
+  };
   const ModelConfig config = load_model_config(golden_models() / model);
   for (const CheckpointTensor& tensor : dense_tensors(config)) {
-    if (!tensor.name.ends_with(".weight") || tensor.shape.size() != 2) continue;
-    add(tensor.name.substr(0, tensor.name.rfind('.')), tensor.shape[0], tensor.shape[1]);
+    if (!tensor.name.ends_with(".weight")) continue;
+    const std::string module = tensor.name.substr(0, tensor.name.rfind('.'));
+    if (tensor.shape.size() == 2) {
+      add(module, tensor.shape[0], tensor.shape[1]);
+    } else {
+      add_norm(module, tensor.shape[0]);
+    }
   }
   if (config.tie_word_embeddings) add("lm_head", config.vocab_size, config.hidden_size);
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "adapter_model.safetensors", std::ios::binary) << to_safetensors(tensors);
-  const nlohmann::json json = {{"peft_type", "LORA"},
-                               {"r", adapter.rank},
-                               {"lora_alpha", 2 * adapter.rank},
-                               {"use_dora", adapter.is_dora},
-                               {"target_modules", adapter.modules}};
+  nlohmann::json json = {{"peft_type", "LORA"},
+                         {"r", adapter.rank},
+                         {"lora_alpha", 2 * adapter.rank},
+                         {"use_dora", adapter.is_dora},
+                         {"target_modules", adapter.modules}};
+  if (!adapter.norms.empty()) json["modules_to_save"] = adapter.norms;
   std::ofstream(folder / "adapter_config.json") << json.dump();
 }
 

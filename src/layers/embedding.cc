@@ -61,8 +61,12 @@ void embed_tokens(ForwardContext& context, const VocabTable& table, const Tensor
   ops::embedding(context.stream, context.batch.token_ids, table.weight(), table.first_id(), out);
   // All but one rank have zeros for a token.
   context.comm.all_reduce_sum(context.stream, out);
-  if (context.lora == nullptr) return;
-  context.lora->add_to_embedding(context.stream, &table, context.batch.token_ids, out);
+  if (context.lora != nullptr) {
+    context.lora->add_to_embedding(context.stream, &table, context.batch.token_ids, out);
+  }
+  if (context.gpu_lora != nullptr) {
+    context.gpu_lora->add_to_embedding(context.stream, &table, context.batch.token_ids, out);
+  }
 }
 
 namespace {
@@ -70,7 +74,11 @@ namespace {
 // The rows' products with the rank's part of the table.
 void multiply_table(ForwardContext& context, const VocabTable& table, const Tensor& wanted,
                     const Tensor& out) {
+  const ops::LoraSlotLayer* slots =
+      context.gpu_lora == nullptr ? nullptr : context.gpu_lora->find_output(&table);
+  if (slots != nullptr) context.gpu_lora->shrink_logits(context.stream, *slots, wanted);
   ops::linear(context.stream, wanted, table.weight(), Tensor(), out);
+  if (slots != nullptr) context.gpu_lora->expand_logits(context.stream, *slots, out);
   if (context.lora == nullptr) return;
   const Tensor& rows = context.batch.logits_rows;
   context.lora->add_to_logits(

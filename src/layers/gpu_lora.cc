@@ -18,9 +18,17 @@ int64_t padded_rank(int64_t rank) {
   return round_up<int64_t>(rank, ops::kLoraRankStep);
 }
 
-// Whether GPUs can have adapters for the site.
-bool is_served(const LoraSite& site) {
-  return !site.is_embedding && !site.is_output;
+// The parts of a site that its rank has. Of an embedding all ranks have the whole.
+std::vector<ParameterPart> parts_of(const LoraSite& site) {
+  if (!site.is_embedding) return site.parts;
+  return {{.shape = {site.n, site.k}, .rows = {0, site.n}, .columns = {0, site.k}, .first_row = 0}};
+}
+
+// Numbers of scratch for a layer's sums, at most.
+int64_t most_sums(const LoraSite& site, const GpuLoraLimits& limits, int64_t ranks) {
+  const int64_t rows = site.is_output ? limits.max_logits : limits.max_rows;
+  if (site.is_embedding) return rows * ranks;
+  return ranks * std::max(rows, ops::kMaxLoraSplits * std::min(rows, ops::kMostLoraSplitRows));
 }
 
 template <typename To, typename From>
@@ -68,24 +76,25 @@ GpuLora::Layout GpuLora::lay_out(const LoraSites& sites, const GpuLoraLimits& li
     const size_t bytes = align_up(static_cast<size_t>(count) * of_one, kPieceAlignment);
     return std::exchange(layout.slot_bytes, layout.slot_bytes + bytes);
   };
-  const int64_t sum_rows = std::max(
-      limits.max_rows, ops::kMaxLoraSplits * std::min(limits.max_rows, ops::kMostLoraSplitRows));
   for (const auto& [name, site] : sites.all()) {
-    if (!is_served(site)) continue;
-    const auto num_parts = static_cast<int64_t>(site.parts.size());
+    const std::vector<ParameterPart> parts = parts_of(site);
+    const auto num_parts = static_cast<int64_t>(parts.size());
     check(num_parts >= 1 && num_parts <= ops::kMaxLoraParts, "a layer has one to three parts");
-    ops::LoraSlotLayer layer = {
-        .k = site.k, .max_ranks = num_parts * rank, .num_parts = static_cast<int>(num_parts)};
+    ops::LoraSlotLayer layer = {.dtype = limits.dtype,
+                                .is_embedding = site.is_embedding,
+                                .k = site.k,
+                                .max_ranks = num_parts * rank,
+                                .num_parts = static_cast<int>(num_parts)};
     Place place = {.a = take(layer.max_ranks * site.k, element)};
-    for (size_t i = 0; i < site.parts.size(); ++i) {
-      layer.first_output[i] = site.parts[i].first_row;
-      layer.num_outputs[i] = site.parts[i].rows.size();
+    for (size_t i = 0; i < parts.size(); ++i) {
+      layer.first_output[i] = parts[i].first_row;
+      layer.num_outputs[i] = parts[i].rows.size();
       place.b[i] = take(layer.num_outputs[i] * rank, element);
       place.factor[i] = take(layer.num_outputs[i], sizeof(float));
       place.added[i] = take(layer.num_outputs[i], sizeof(float));
     }
-    layout.sums_bytes = std::max(layout.sums_bytes,
-                                 static_cast<size_t>(sum_rows * layer.max_ranks) * sizeof(float));
+    const int64_t sums = most_sums(site, limits, layer.max_ranks);
+    layout.sums_bytes = std::max(layout.sums_bytes, static_cast<size_t>(sums) * sizeof(float));
     if (num_parts == 2) {
       const int64_t rows = std::min(limits.max_rows, kMostGatedRows);
       layout.gate_up_bytes =
@@ -94,6 +103,10 @@ GpuLora::Layout GpuLora::lay_out(const LoraSites& sites, const GpuLoraLimits& li
     layout.sites.push_back(&site);
     layout.layers.push_back(layer);
     layout.places.push_back(place);
+  }
+  for (const auto& [tensor, norm] : sites.norms()) {
+    layout.norms.push_back(
+        {.tensor = tensor, .layer = norm.layer, .weight = take(norm.size, sizeof(float))});
   }
   return layout;
 }
@@ -104,7 +117,8 @@ size_t GpuLora::bytes(const LoraSites& sites, const GpuLoraLimits& limits) {
   const auto piece = [](size_t bytes) { return align_up(bytes, kPieceAlignment); };
   return piece(slots * layout.slot_bytes) +
          piece(slots * layout.sites.size() * sizeof(ops::CudaLoraLayer)) +
-         piece(layout.sums_bytes) + piece(layout.gate_up_bytes);
+         piece(slots * layout.norms.size() * sizeof(const float*)) + piece(layout.sums_bytes) +
+         piece(layout.gate_up_bytes);
 }
 
 GpuLora::GpuLora(LoraSites sites, const GpuLoraLimits& limits, const Device& device)
@@ -116,14 +130,23 @@ GpuLora::GpuLora(LoraSites sites, const GpuLoraLimits& limits, const Device& dev
       table_(
           static_cast<size_t>(limits.max_loras) * layout_.sites.size() * sizeof(ops::CudaLoraLayer),
           device),
+      norm_table_(
+          static_cast<size_t>(limits.max_loras) * layout_.norms.size() * sizeof(const float*),
+          device),
       sums_(layout_.sums_bytes, device),
-      gate_up_(layout_.gate_up_bytes, device) {
+      gate_up_(layout_.gate_up_bytes, device),
+      extras_(static_cast<size_t>(limits.max_loras)) {
   const auto* table = reinterpret_cast<const ops::CudaLoraLayer*>(table_.data());
   for (size_t i = 0; i < layout_.sites.size(); ++i) {
     ops::LoraSlotLayer layer = layout_.layers[i];
     layer.slots = table + i;
     layer.stride = std::ssize(layout_.sites);
-    layers_.emplace(layout_.sites[i]->layer, layer);
+    (layer.is_embedding ? embeddings_ : layers_).emplace(layout_.sites[i]->layer, layer);
+  }
+  const auto* norms = reinterpret_cast<const float* const*>(norm_table_.data());
+  for (size_t i = 0; i < layout_.norms.size(); ++i) {
+    norms_.emplace(layout_.norms[i].layer,
+                   ops::LoraSlotNorm{.slots = norms + i, .stride = std::ssize(layout_.norms)});
   }
 }
 
@@ -132,9 +155,10 @@ void GpuLora::add(const LoraLayer& module, const LoraSites::Found& found, size_t
   const LoraSite& held = *found.site;
   const Place& place = layout_.places[site];
   const int64_t rank = padded_rank(module.rank);
+  const std::vector<ParameterPart> parts = parts_of(held);
   const size_t begin = found.part.value_or(0);
-  const size_t end = found.part ? begin + 1 : held.parts.size();
-  const IndexRange inputs = held.parts[begin].columns;
+  const size_t end = found.part ? begin + 1 : parts.size();
+  const IndexRange inputs = parts[begin].columns;
   if (rank > 0) {
     auto* const a = slot + place.a + static_cast<size_t>(entry.ranks * held.k) * size_of(dtype_);
     copies.matrices.push_back({.to = a,
@@ -151,7 +175,7 @@ void GpuLora::add(const LoraLayer& module, const LoraSites::Found& found, size_t
   };
   int64_t offset = 0;  // of the part in the module
   for (size_t i = begin; i < end; ++i) {
-    const ParameterPart& part = held.parts[i];
+    const ParameterPart& part = parts[i];
     const IndexRange rows = {offset + part.rows.begin, offset + part.rows.end};
     offset += part.shape[0];
     if (rows.size() == 0) continue;
@@ -185,17 +209,45 @@ void GpuLora::upload(const Copy& copy) const {
   });
 }
 
+std::vector<const float*> GpuLora::place_norms(const LoraWeights& weights, std::byte* slot,
+                                               Copies& copies) const {
+  std::vector<const float*> placed;
+  for (const NormPlace& norm : layout_.norms) {
+    const auto trained = weights.norms.find(norm.tensor);
+    if (trained == weights.norms.end()) {
+      placed.push_back(nullptr);
+      continue;
+    }
+    auto* const to = reinterpret_cast<float*>(slot + norm.weight);
+    copies.vectors.push_back({to, trained->second});
+    placed.push_back(to);
+  }
+  return placed;
+}
+
+template <typename Entry>
+void GpuLora::upload_row(const Buffer& table, int slot, const std::vector<Entry>& row) const {
+  const size_t bytes = row.size() * sizeof(Entry);
+  if (bytes == 0) return;
+  memory_.upload(table.data() + static_cast<size_t>(slot) * bytes, bytes,
+                 [&](std::byte* from) { std::memcpy(from, row.data(), bytes); });
+}
+
 void GpuLora::store(int slot, const LoraWeights& weights, ThreadPool& pool) {
   std::vector<ops::CudaLoraLayer> entries(layout_.sites.size());
   Copies copies;
+  LoraExtras extras;
   auto* const to = slots_.data() + static_cast<size_t>(slot) * layout_.slot_bytes;
   for (const LoraLayer& module : weights.layers) {
     const LoraSites::Found found = sites_.find(module.name);
     if (found.site == nullptr) continue;
-    check(is_served(*found.site), "what GPUs have no kernels for was refused");
+    extras.embedding |= found.site->is_embedding;
+    extras.output |= found.site->is_output;
     const auto site = std::ranges::find(layout_.sites, found.site) - layout_.sites.begin();
     add(module, found, static_cast<size_t>(site), to, entries[static_cast<size_t>(site)], copies);
   }
+  const std::vector<const float*> norms = place_norms(weights, to, copies);
+  extras.norms = std::ranges::any_of(norms, [](const float* norm) { return norm != nullptr; });
   pool.parallel_for(std::ssize(copies.matrices),
                     [&](int64_t task, int) { upload(copies.matrices[static_cast<size_t>(task)]); });
   for (const VectorCopy& copy : copies.vectors) {
@@ -203,15 +255,25 @@ void GpuLora::store(int slot, const LoraWeights& weights, ThreadPool& pool) {
         reinterpret_cast<std::byte*>(copy.to), copy.source.size_bytes(),
         [&](std::byte* from) { std::memcpy(from, copy.source.data(), copy.source.size_bytes()); });
   }
-  const size_t bytes = entries.size() * sizeof(ops::CudaLoraLayer);
-  memory_.upload(table_.data() + static_cast<size_t>(slot) * bytes, bytes,
-                 [&](std::byte* from) { std::memcpy(from, entries.data(), bytes); });
+  upload_row(table_, slot, entries);
+  upload_row(norm_table_, slot, norms);
   memory_.finish_uploads();
+  extras_[static_cast<size_t>(slot)] = extras;
 }
 
 const ops::LoraSlotLayer* GpuLora::find(const void* layer) const {
   const auto found = layers_.find(layer);
   return found == layers_.end() ? nullptr : &found->second;
+}
+
+const ops::LoraSlotLayer* GpuLora::find_embedding(const void* layer) const {
+  const auto found = embeddings_.find(layer);
+  return found == embeddings_.end() ? nullptr : &found->second;
+}
+
+const ops::LoraSlotNorm* GpuLora::find_norm(const void* layer) const {
+  const auto found = norms_.find(layer);
+  return found == norms_.end() ? nullptr : &found->second;
 }
 
 Tensor GpuLora::sums(const ops::LoraSlotLayer& layer, int64_t rows) const {
@@ -227,7 +289,7 @@ Tensor GpuLora::gate_up(int64_t rows, int64_t n) const {
 }
 
 ops::CudaLoraRows GpuLoraStep::rows_from(int64_t first_row, int64_t num_rows) const {
-  ops::CudaLoraRows rows = rows_;
+  ops::CudaLoraRows rows = rows_.tokens;
   rows.first_row = first_row;
   rows.num_rows = num_rows;
   return rows;
@@ -249,6 +311,37 @@ void GpuLoraStep::expand_gated(Stream& stream, const ops::LoraSlotLayer& layer, 
                                const Tensor& bias, const Tensor& gate_up, const Tensor& out) const {
   ops::lora_expand_gated(stream, rows_from(first_row, out.dim(0)), layer,
                          adapters_.sums(layer, out.dim(0)), bias, gate_up, out, *branch_);
+}
+
+const ops::LoraSlotLayer* GpuLoraStep::find_output(const void* layer) const {
+  return rows_.extras.output ? adapters_.find(layer) : nullptr;
+}
+
+void GpuLoraStep::shrink_logits(Stream& stream, const ops::LoraSlotLayer& layer,
+                                const Tensor& in) const {
+  ops::lora_shrink(stream, rows_.logits, layer, in, adapters_.sums(layer, in.dim(0)), *branch_);
+}
+
+void GpuLoraStep::expand_logits(Stream& stream, const ops::LoraSlotLayer& layer,
+                                const Tensor& out) const {
+  ops::lora_expand(stream, rows_.logits, layer, adapters_.sums(layer, out.dim(0)), Tensor(), out,
+                   *branch_);
+}
+
+void GpuLoraStep::add_to_embedding(Stream& stream, const void* layer, const Tensor& token_ids,
+                                   const Tensor& out) const {
+  const ops::LoraSlotLayer* slots =
+      rows_.extras.embedding ? adapters_.find_embedding(layer) : nullptr;
+  if (slots == nullptr) return;
+  const Tensor sums = adapters_.sums(*slots, out.dim(0));
+  ops::lora_look_up(stream, rows_.tokens, *slots, token_ids, sums);
+  ops::lora_expand(stream, rows_.tokens, *slots, sums, Tensor(), out, *branch_);
+}
+
+void GpuLoraStep::replace_norm(Stream& stream, const void* layer, float eps, const Tensor& in,
+                               const Tensor& out) const {
+  const ops::LoraSlotNorm* slots = rows_.extras.norms ? adapters_.find_norm(layer) : nullptr;
+  if (slots != nullptr) ops::lora_norm(stream, rows_.tokens, *slots, eps, in, out);
 }
 
 }  // namespace quire

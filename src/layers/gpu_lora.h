@@ -3,13 +3,15 @@
 // adapter of the largest rank.
 //
 // A slot's matrices and vectors lie where those of the largest rank would begin. So an adapter is
-// replaced in place, and CUDA graphs that were captured for other adapters stay valid. A table on
-// the GPU, with a row for each slot, says what each slot holds. Adapters change only linear layers
-// within the model here; engine/lora_reader.h refuses the rest. Thread safety: one thread, the
-// rank's worker.
+// replaced in place, and CUDA graphs that were captured for other adapters stay valid. Tables on
+// the GPU, with a row for each slot, say what each slot holds. What few adapters have, beyond
+// matrices of linear layers within the model, is looked for only in steps whose adapters have it
+// (LoraExtras). Thread safety: one thread, the rank's worker.
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -25,8 +27,24 @@ namespace quire {
 struct GpuLoraLimits {
   int max_loras = 0;
   int64_t max_rank = 0;
-  int64_t max_rows = 0;  // in a step
+  int64_t max_rows = 0;    // in a step
+  int64_t max_logits = 0;  // rows whose logits are computed at once
   DType dtype = DType::kFloat32;
+};
+
+// What adapters change of a rank's layers beside linear ones within the model.
+struct LoraExtras {
+  bool embedding = false;
+  bool norms = false;
+  bool output = false;  // the output layer
+
+  LoraExtras& operator|=(const LoraExtras& other) {
+    embedding |= other.embedding;
+    norms |= other.norms;
+    output |= other.output;
+    return *this;
+  }
+  auto operator<=>(const LoraExtras&) const = default;
 };
 
 class GpuLora {
@@ -39,9 +57,13 @@ class GpuLora {
   // Puts the rank's shares of an adapter into `slot`, and returns when they have arrived. No step
   // that reads the slot may be running.
   void store(int slot, const LoraWeights& weights, ThreadPool& pool);
+  // Of the adapter in a slot.
+  const LoraExtras& extras(int slot) const { return extras_[static_cast<size_t>(slot)]; }
 
-  // Null where adapters have nothing for the layer.
+  // Null where adapters have nothing for the layer. A tied table is two layers.
   const ops::LoraSlotLayer* find(const void* layer) const;
+  const ops::LoraSlotLayer* find_embedding(const void* layer) const;
+  const ops::LoraSlotNorm* find_norm(const void* layer) const;
   // Scratch of a step, for one layer at a time.
   Tensor sums(const ops::LoraSlotLayer& layer, int64_t rows) const;
   // Rows of a gated layer that are computed at a time, and room for their outputs.
@@ -56,10 +78,16 @@ class GpuLora {
     size_t factor[ops::kMaxLoraParts] = {};
     size_t added[ops::kMaxLoraParts] = {};
   };
+  struct NormPlace {
+    std::string tensor;  // of the checkpoint
+    const void* layer = nullptr;
+    size_t weight = 0;  // in a slot, in bytes
+  };
   struct Layout {
     std::vector<const LoraSite*> sites;
     std::vector<ops::LoraSlotLayer> layers;  // without `slots`
     std::vector<Place> places;
+    std::vector<NormPlace> norms;
     size_t slot_bytes = 0;
     size_t sums_bytes = 0;
     size_t gate_up_bytes = 0;
@@ -86,24 +114,43 @@ class GpuLora {
   // Adds a module of the adapter to its layer's `entry`.
   void add(const LoraLayer& module, const LoraSites::Found& found, size_t site, std::byte* slot,
            ops::CudaLoraLayer& entry, Copies& copies) const;
+  // Where an adapter's own weights of norms will be, of each norm; null: it has none.
+  std::vector<const float*> place_norms(const LoraWeights& weights, std::byte* slot,
+                                        Copies& copies) const;
   void upload(const Copy& copy) const;
+  // A slot's row of a table.
+  template <typename Entry>
+  void upload_row(const Buffer& table, int slot, const std::vector<Entry>& row) const;
 
   LoraSites sites_;
   DType dtype_;
   DeviceMemory& memory_;
   Layout layout_;
   Buffer slots_;
-  Buffer table_;  // CudaLoraLayer[slots][layers]
+  Buffer table_;       // CudaLoraLayer[slots][layers]
+  Buffer norm_table_;  // const float*[slots][norms]
   Buffer sums_;
   Buffer gate_up_;
   std::unordered_map<const void*, ops::LoraSlotLayer> layers_;
+  std::unordered_map<const void*, ops::LoraSlotLayer> embeddings_;
+  std::unordered_map<const void*, ops::LoraSlotNorm> norms_;
+  std::vector<LoraExtras> extras_;  // of each slot
+};
+
+// The rows of a step, or of a part of it, with what their adapters have.
+struct GpuLoraRows {
+  ops::CudaLoraRows tokens = {};
+  ops::CudaLoraRows logits = {};  // of the rows whose logits are wanted; only with extras.output
+  LoraExtras extras = {};
 };
 
 // Which slot each row of a step uses, and what the slots add to a layer's outputs.
 class GpuLoraStep {
  public:
-  GpuLoraStep(const GpuLora& adapters, const ops::CudaLoraRows& rows)
+  GpuLoraStep(const GpuLora& adapters, const GpuLoraRows& rows)
       : adapters_(adapters), rows_(rows) {}
+
+  const LoraExtras& extras() const { return rows_.extras; }
 
   // Each is for rows [first_row, first_row + rows of `in` or `out`) of the step. For a layer call
   // shrink(), the base's product, then expand() or expand_gated() with the bias that the product
@@ -117,11 +164,24 @@ class GpuLoraStep {
                     const Tensor& bias, const Tensor& gate_up, const Tensor& out) const;
   Tensor gate_up(int64_t rows, int64_t n) const { return adapters_.gate_up(rows, n); }
 
+  // The same for the output layer, whose rows are those of the logits: `in` of the model's type,
+  // `out` float32. Null where no adapter of the step has a part of it.
+  const ops::LoraSlotLayer* find_output(const void* layer) const;
+  void shrink_logits(Stream& stream, const ops::LoraSlotLayer& layer, const Tensor& in) const;
+  void expand_logits(Stream& stream, const ops::LoraSlotLayer& layer, const Tensor& out) const;
+  // Adds to the embedding's outputs [T, hidden_size] for token_ids int32[T], all of the step's.
+  void add_to_embedding(Stream& stream, const void* layer, const Tensor& token_ids,
+                        const Tensor& out) const;
+  // Computes the rows of `out`, all of the step's, whose adapters have a norm of their own again,
+  // from `in`.
+  void replace_norm(Stream& stream, const void* layer, float eps, const Tensor& in,
+                    const Tensor& out) const;
+
  private:
   ops::CudaLoraRows rows_from(int64_t first_row, int64_t num_rows) const;
 
   const GpuLora& adapters_;
-  ops::CudaLoraRows rows_;
+  GpuLoraRows rows_;
   // Of the layer between shrink() and what expands it.
   std::unique_ptr<ops::LoraBranch> branch_ = std::make_unique<ops::LoraBranch>();
 };

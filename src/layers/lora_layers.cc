@@ -78,7 +78,7 @@ LoraSites::Found LoraSites::find(std::string_view module) const {
 
 const void* LoraSites::find_norm(std::string_view tensor) const {
   const auto norm = norms_.find(tensor);
-  return norm == norms_.end() ? nullptr : norm->second;
+  return norm == norms_.end() ? nullptr : norm->second.layer;
 }
 
 LoraLayers::~LoraLayers() = default;

@@ -36,13 +36,19 @@ struct LoraSite {
   bool is_output = false;  // the output layer
 };
 
+// A norm whose weight adapters may replace; `layer` as LoraSite has it.
+struct LoraNormSite {
+  const void* layer = nullptr;
+  int64_t size = 0;
+};
+
 class LoraSites {
  public:
   explicit LoraSites(PackedModules packed = {}) : packed_(std::move(packed)) {}
 
   void add(const std::string& module, LoraSite site) { sites_.emplace(module, std::move(site)); }
   // `tensor` is the name of the norm's weight in a checkpoint.
-  void add_norm(const std::string& tensor, const void* layer) { norms_.emplace(tensor, layer); }
+  void add_norm(const std::string& tensor, LoraNormSite site) { norms_.emplace(tensor, site); }
 
   struct Found {
     const LoraSite* site = nullptr;
@@ -53,11 +59,12 @@ class LoraSites {
   // Null where the rank has no such norm.
   const void* find_norm(std::string_view tensor) const;
   const std::map<std::string, LoraSite, std::less<>>& all() const { return sites_; }
+  const std::map<std::string, LoraNormSite, std::less<>>& norms() const { return norms_; }
 
  private:
   PackedModules packed_;
   std::map<std::string, LoraSite, std::less<>> sites_;
-  std::map<std::string, const void*, std::less<>> norms_;
+  std::map<std::string, LoraNormSite, std::less<>> norms_;
 };
 
 // What an adapter adds to some of a layer's outputs.

@@ -14,13 +14,14 @@ void RmsNorm::add_parameters(const std::string& name, ParameterMap& parameters) 
 }
 
 void RmsNorm::add_lora_sites(const std::string& name, LoraSites& sites) const {
-  sites.add_norm(name + ".weight", this);
+  sites.add_norm(name + ".weight", {.layer = this, .size = weight_.tensor().dim(0)});
 }
 
 void RmsNorm::forward(ForwardContext& context, const Tensor& in, const Tensor& out) const {
-  check(context.lora == nullptr || in.raw() != out.raw(), "adapters need the norm's input");
+  const bool is_adapted = context.lora != nullptr || context.gpu_lora != nullptr;
+  check(!is_adapted || in.raw() != out.raw(), "adapters need the norm's input");
   ops::rms_norm(context.stream, in, weight_.tensor(), eps_, out);
-  if (context.lora != nullptr) context.lora->replace_norm(context.stream, this, eps_, in, out);
+  replace_adapted(context, in, out);
 }
 
 void RmsNorm::forward_add(ForwardContext& context, const Tensor& x, const Tensor& residual,
@@ -30,13 +31,18 @@ void RmsNorm::forward_add(ForwardContext& context, const Tensor& x, const Tensor
         context.comm.all_reduce_add_norm(
             context.stream,
             {.x = x, .residual = residual, .weight = weight_.tensor(), .eps = eps_, .out = out})) {
-      return;
+      return replace_adapted(context, residual, out);
     }
     context.comm.all_reduce_sum(context.stream, x);
   }
   ops::add_rms_norm(context.stream, x, residual, weight_.tensor(), eps_, out);
-  if (context.lora != nullptr) {
-    context.lora->replace_norm(context.stream, this, eps_, residual, out);
+  replace_adapted(context, residual, out);
+}
+
+void RmsNorm::replace_adapted(ForwardContext& context, const Tensor& in, const Tensor& out) const {
+  if (context.lora != nullptr) context.lora->replace_norm(context.stream, this, eps_, in, out);
+  if (context.gpu_lora != nullptr) {
+    context.gpu_lora->replace_norm(context.stream, this, eps_, in, out);
   }
 }
 

@@ -28,6 +28,9 @@ class RmsNorm {
   const Tensor& weight() const { return weight_.tensor(); }
 
  private:
+  // Computes the rows of `out` whose adapters have a weight of their own again, from `in`.
+  void replace_adapted(ForwardContext& context, const Tensor& in, const Tensor& out) const;
+
   VectorParameter weight_;
   float eps_;
 };

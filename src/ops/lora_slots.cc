@@ -9,24 +9,30 @@ namespace quire::ops {
 namespace {
 
 // Whether the layer's kernels use tensor cores.
-bool takes_pairs(const LoraSlotLayer& layer, DType dtype) {
+bool takes_pairs(const LoraSlotLayer& layer) {
   bool whole = true;
   for (int part = 0; part < layer.num_parts; ++part) {
     whole &= layer.first_output[part] % 8 == 0 && layer.num_outputs[part] % 8 == 0;
   }
-  return whole && takes_lora_pairs(dtype, layer.k);
+  // Nothing is multiplied by an embedding's inputs.
+  return whole && takes_lora_pairs(layer.dtype, layer.is_embedding ? 0 : layer.k);
+}
+
+int splits_of(const LoraSlotLayer& layer, int64_t rows) {
+  return layer.is_embedding ? 1 : lora_splits(rows, layer.k);
 }
 
 CudaLoraExpand expand_args(const CudaLoraRows& rows, const LoraSlotLayer& layer, const Tensor& t,
                            const Tensor& bias, const Tensor& out, LoraBranch& branch) {
-  CudaLoraExpand args = {.dtype = out.dtype(),
+  CudaLoraExpand args = {.dtype = layer.dtype,
+                         .out_dtype = out.dtype(),
                          .rows = rows,
                          .layers = layer.slots,
                          .layer_stride = layer.stride,
                          .t = t.raw(),
                          .max_ranks = layer.max_ranks,
-                         .splits = lora_splits(rows.num_rows, layer.k),
-                         .pairs = takes_pairs(layer, out.dtype()),
+                         .splits = splits_of(layer, rows.num_rows),
+                         .pairs = takes_pairs(layer),
                          .num_parts = layer.num_parts,
                          .first_output = {},
                          .num_outputs = {},
@@ -54,19 +60,19 @@ int64_t outputs_of(const LoraSlotLayer& layer) {
 }  // namespace
 
 int64_t lora_sums(const LoraSlotLayer& layer, int64_t rows) {
-  return lora_splits(rows, layer.k) * rows * layer.max_ranks;
+  return splits_of(layer, rows) * rows * layer.max_ranks;
 }
 
 void lora_shrink(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
                  const Tensor& x, const Tensor& t, LoraBranch& branch) {
   Dim r{"R", rows.num_rows}, k{"K", layer.k}, sums{"sums", lora_sums(layer, rows.num_rows)};
-  const DType dtype = activation_dtype(stream, x);
   ShapeCheck("lora_shrink")
-      .expect("x", x, dtype, {&r, &k})
+      .expect("x", x, layer.dtype, {&r, &k})
       .expect("t", t, DType::kFloat32, {&sums})
-      .require(!stream.is_cpu(), "adapters in slots are a GPU's");
+      .require(!stream.is_cpu(), "adapters in slots are a GPU's")
+      .require(!layer.is_embedding, "an embedding is looked up");
   if (!stream.computes()) return;
-  const CudaLoraShrink args = {.dtype = dtype,
+  const CudaLoraShrink args = {.dtype = layer.dtype,
                                .rows = rows,
                                .layers = layer.slots,
                                .layer_stride = layer.stride,
@@ -74,22 +80,43 @@ void lora_shrink(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& 
                                .x_stride = x.row_stride(),
                                .k = layer.k,
                                .max_ranks = layer.max_ranks,
-                               .splits = lora_splits(rows.num_rows, layer.k),
-                               .pairs = takes_pairs(layer, dtype),
+                               .splits = splits_of(layer, rows.num_rows),
+                               .pairs = takes_pairs(layer),
                                .t = t.raw(),
                                .branch = rows.num_rows <= kMostLoraSplitRows ? &branch : nullptr};
   stream.cuda_kernels().lora_shrink(stream.cuda(), args);
+}
+
+void lora_look_up(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
+                  const Tensor& token_ids, const Tensor& t) {
+  Dim r{"R", rows.num_rows}, sums{"sums", lora_sums(layer, rows.num_rows)};
+  ShapeCheck("lora_look_up")
+      .expect("token_ids", token_ids, DType::kInt32, {&r})
+      .expect("t", t, DType::kFloat32, {&sums})
+      .require(!stream.is_cpu(), "adapters in slots are a GPU's")
+      .require(layer.is_embedding, "what is looked up is an embedding");
+  if (!stream.computes()) return;
+  stream.cuda_kernels().lora_look_up(stream.cuda(), {.dtype = layer.dtype,
+                                                     .rows = rows,
+                                                     .layers = layer.slots,
+                                                     .layer_stride = layer.stride,
+                                                     .ids = token_ids.data<int32_t>(),
+                                                     .k = layer.k,
+                                                     .max_ranks = layer.max_ranks,
+                                                     .pairs = takes_pairs(layer),
+                                                     .t = t.raw()});
 }
 
 void lora_expand(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
                  const Tensor& t, const Tensor& bias, const Tensor& out, LoraBranch& branch) {
   Dim r{"R", rows.num_rows}, n{"N"};
   Dim sums{"sums", lora_sums(layer, rows.num_rows)};
-  const DType dtype = activation_dtype(stream, out);
   ShapeCheck("lora_expand")
-      .expect("out", out, dtype, {&r, &n})
+      .expect("out", out, out.dtype(), {&r, &n})
       .expect("t", t, DType::kFloat32, {&sums})
       .expect_optional("bias", bias, DType::kFloat32, {&n})
+      .require(out.dtype() == layer.dtype || out.dtype() == DType::kFloat32,
+               "outputs are of the layer's dtype or float32")
       .require(n.value >= outputs_of(layer), "the layer's parts are outputs");
   if (!stream.computes()) return;
   stream.cuda_kernels().lora_expand(stream.cuda(), expand_args(rows, layer, t, bias, out, branch));
@@ -100,11 +127,10 @@ void lora_expand_gated(Stream& stream, const CudaLoraRows& rows, const LoraSlotL
                        const Tensor& out, LoraBranch& branch) {
   Dim r{"R", rows.num_rows}, i{"I"};
   Dim sums{"sums", lora_sums(layer, rows.num_rows)};
-  const DType dtype = activation_dtype(stream, out);
   ShapeCheck check("lora_expand_gated");
-  check.expect("out", out, dtype, {&r, &i});
+  check.expect("out", out, layer.dtype, {&r, &i});
   Dim both{"2I", 2 * i.value};
-  check.expect("gate_up", gate_up, dtype, {&r, &both})
+  check.expect("gate_up", gate_up, layer.dtype, {&r, &both})
       .expect("t", t, DType::kFloat32, {&sums})
       .expect_optional("bias", bias, DType::kFloat32, {&both})
       .require(layer.num_parts == 2 && layer.num_outputs[0] == i.value &&
@@ -116,6 +142,27 @@ void lora_expand_gated(Stream& stream, const CudaLoraRows& rows, const LoraSlotL
   args.gate_up = gate_up.raw();
   args.gate_up_stride = gate_up.row_stride();
   stream.cuda_kernels().lora_expand(stream.cuda(), args);
+}
+
+void lora_norm(Stream& stream, const CudaLoraRows& rows, const LoraSlotNorm& norm, float eps,
+               const Tensor& x, const Tensor& out) {
+  Dim r{"R", rows.num_rows}, n{"N"};
+  const DType dtype = activation_dtype(stream, x);
+  ShapeCheck("lora_norm")
+      .expect("x", x, dtype, {&r, &n})
+      .expect("out", out, dtype, {&r, &n})
+      .require(x.contiguous() && out.contiguous(), "rows follow each other")
+      .require(x.raw() != out.raw(), "the norm's input is still there")
+      .require(!stream.is_cpu(), "adapters in slots are a GPU's");
+  if (!stream.computes()) return;
+  stream.cuda_kernels().lora_norm(stream.cuda(), {.dtype = dtype,
+                                                  .rows = rows,
+                                                  .weights = norm.slots,
+                                                  .weight_stride = norm.stride,
+                                                  .x = x.raw(),
+                                                  .eps = eps,
+                                                  .n = n.value,
+                                                  .out = out.raw()});
 }
 
 }  // namespace quire::ops

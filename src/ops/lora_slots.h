@@ -15,11 +15,19 @@ namespace quire::ops {
 struct LoraSlotLayer {
   const CudaLoraLayer* slots = nullptr;  // on the GPU; `stride` from one to the next
   int64_t stride = 0;
-  int64_t k = 0;
+  DType dtype = DType::kFloat32;
+  bool is_embedding = false;  // looked up, not multiplied
+  int64_t k = 0;              // inputs; of an embedding the vocabulary
   int64_t max_ranks = 0;
   int num_parts = 0;
   int64_t first_output[kMaxLoraParts] = {};
   int64_t num_outputs[kMaxLoraParts] = {};
+};
+
+// A norm's weights, in all slots.
+struct LoraSlotNorm {
+  const float* const* slots = nullptr;  // on the GPU; `stride` from one to the next
+  int64_t stride = 0;
 };
 
 // Number of floats in t for `rows` rows.
@@ -30,8 +38,12 @@ int64_t lora_sums(const LoraSlotLayer& layer, int64_t rows);
 // which has to be given the same branch.
 void lora_shrink(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
                  const Tensor& x, const Tensor& t, LoraBranch& branch);
+// t = the columns of A of token_ids int32[rows.num_rows]: of an embedding, for lora_expand.
+void lora_look_up(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
+                  const Tensor& token_ids, const Tensor& t);
 // out += scale * t B^T, and what factors and biases change. bias float32[N] is the base's that is
-// in `out`, or undefined. out [rows.num_rows, N], its rows may be strided.
+// in `out`, or undefined. out [rows.num_rows, N] of the layer's dtype or float32, its rows may be
+// strided.
 void lora_expand(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
                  const Tensor& t, const Tensor& bias, const Tensor& out, LoraBranch& branch);
 // Adds the adapters to gate_up [rows.num_rows, 2I] likewise, then out = silu(gate) * up, for all
@@ -40,5 +52,10 @@ void lora_expand(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& 
 void lora_expand_gated(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
                        const Tensor& t, const Tensor& bias, const Tensor& gate_up,
                        const Tensor& out, LoraBranch& branch);
+
+// Computes the rows of `out` whose slots have a weight of their own again, from x: out = norm(x).
+// x, out [rows.num_rows, N], which do not overlap.
+void lora_norm(Stream& stream, const CudaLoraRows& rows, const LoraSlotNorm& norm, float eps,
+               const Tensor& x, const Tensor& out);
 
 }  // namespace quire::ops

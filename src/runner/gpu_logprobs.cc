@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/ceil_div.h"
+
 namespace quire {
 namespace {
 
@@ -53,29 +55,54 @@ TokenLogprobs GpuLogprobs::read(const std::byte* pinned, const LogprobsLayout& l
   return found;
 }
 
-PromptIds::PromptIds(DeviceLibrary& library, const Device& device, int64_t max_rows)
-    : targets_at_(bytes(max_rows) / 2),
-      device_(bytes(max_rows), device),
-      pinned_(library.allocate_pinned(bytes(max_rows))) {}
-
-size_t PromptIds::bytes(int64_t max_rows) {
-  return 2 * align_up(static_cast<size_t>(max_rows) * sizeof(int32_t));
+PromptIds::Arrays PromptIds::lay_out(ArrayLayout& layout, int64_t max_rows) {
+  Arrays arrays;
+  arrays.rows = layout.take<int32_t>(max_rows);
+  arrays.targets = layout.take<int32_t>(max_rows);
+  arrays.items = layout.take<ops::LoraItem>(ceil_div<int64_t>(max_rows, ops::kLoraItemRows));
+  arrays.num_items = layout.take<int32_t>(1);
+  return arrays;
 }
 
-void PromptIds::upload(DeviceStream& stream, const PromptRows& prompt) {
+PromptIds::Arrays PromptIds::lay_out_at(std::byte* base, int64_t max_rows) {
+  ArrayLayout layout(base);
+  return lay_out(layout, max_rows);
+}
+
+PromptIds::PromptIds(DeviceLibrary& library, const Device& device, int64_t max_rows)
+    : device_(bytes(max_rows), device),
+      on_device_(lay_out_at(device_.data(), max_rows)),
+      pinned_(library.allocate_pinned(bytes(max_rows))),
+      on_host_(lay_out_at(pinned_->data(), max_rows)) {}
+
+size_t PromptIds::bytes(int64_t max_rows) {
+  ArrayLayout layout(nullptr);
+  lay_out(layout, max_rows);
+  return layout.used();
+}
+
+void PromptIds::upload(DeviceStream& stream, const PromptRows& prompt, int32_t lora_slot) {
   stream.synchronize();
-  auto* const rows = word<int32_t>(pinned_->data(), 0);
-  std::iota(rows, rows + prompt.targets.size(), static_cast<int32_t>(prompt.first_row));
-  std::ranges::copy(prompt.targets, word<int32_t>(pinned_->data() + targets_at_, 0));
+  const auto num_rows = static_cast<int32_t>(prompt.targets.size());
+  std::iota(on_host_.rows, on_host_.rows + num_rows, static_cast<int32_t>(prompt.first_row));
+  std::ranges::copy(prompt.targets, on_host_.targets);
+  int32_t num_items = 0;
+  for (int32_t first = 0; first < num_rows; first += ops::kLoraItemRows) {
+    const int32_t count = std::min(ops::kLoraItemRows, num_rows - first);
+    on_host_.items[num_items++] = {lora_slot, first, count, 0};
+  }
+  *on_host_.num_items = num_items;
   stream.copy_to_device(device_.data(), pinned_->data(), device_.size());
 }
 
-int32_t* PromptIds::rows() const {
-  return word<int32_t>(device_.data(), 0);
-}
-
-int32_t* PromptIds::targets() const {
-  return word<int32_t>(device_.data() + targets_at_, 0);
+ops::CudaLoraRows PromptIds::lora_rows(const PromptRows& prompt) const {
+  const auto num_rows = static_cast<int64_t>(prompt.targets.size());
+  return {.items = on_device_.items,
+          .num_items = on_device_.num_items,
+          .max_items = ceil_div<int64_t>(num_rows, ops::kLoraItemRows),
+          .rows = on_device_.rows,
+          .first_row = prompt.first_row,
+          .num_rows = num_rows};
 }
 
 }  // namespace quire

@@ -9,7 +9,9 @@
 #include "core/device_library.h"
 #include "core/tensor.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/lora_kernels.h"
 #include "request/scheduled_batch.h"
+#include "runner/batch_builder.h"
 #include "runner/prompt_logprobs.h"
 
 namespace quire {
@@ -51,7 +53,8 @@ class GpuLogprobs {
   Buffer results_;
 };
 
-// On the GPU: rows of the hidden state that predict prompt tokens, and these tokens.
+// On the GPU: rows of the hidden state that predict prompt tokens, these tokens, and the rows'
+// adapter.
 class PromptIds {
  public:
   // For at most `max_rows` rows at a time.
@@ -59,15 +62,28 @@ class PromptIds {
   // On the GPU.
   static size_t bytes(int64_t max_rows);
 
-  // Waits for the GPU, which may read what was uploaded before, and queues the copy.
-  void upload(DeviceStream& stream, const PromptRows& prompt);
-  int32_t* rows() const;
-  int32_t* targets() const;
+  // Waits for the GPU, which may read what was uploaded before, and queues the copy. lora_slot: of
+  // the rows, -1 where they have no adapter.
+  void upload(DeviceStream& stream, const PromptRows& prompt, int32_t lora_slot);
+  int32_t* rows() const { return on_device_.rows; }
+  int32_t* targets() const { return on_device_.targets; }
+  // The rows of the logits of `prompt`, which was uploaded.
+  ops::CudaLoraRows lora_rows(const PromptRows& prompt) const;
 
  private:
-  size_t targets_at_;  // bytes from the beginning
+  struct Arrays {
+    int32_t* rows = nullptr;
+    int32_t* targets = nullptr;
+    ops::LoraItem* items = nullptr;
+    int32_t* num_items = nullptr;
+  };
+  static Arrays lay_out(ArrayLayout& layout, int64_t max_rows);
+  static Arrays lay_out_at(std::byte* base, int64_t max_rows);
+
   Buffer device_;
+  Arrays on_device_;
   std::unique_ptr<PinnedBuffer> pinned_;
+  Arrays on_host_;
 };
 
 }  // namespace quire

@@ -12,6 +12,7 @@ GpuLoraLimits limits_of(const RunnerOptions& options) {
   return {.max_loras = options.max_loras,
           .max_rank = options.max_lora_rank,
           .max_rows = options.max_tokens,
+          .max_logits = options.most_logits_rows(),
           .dtype = options.model.dtype};
 }
 
@@ -47,9 +48,8 @@ int32_t GpuLoraSlots::take(const Request& request) {
   return static_cast<int32_t>(slot - slots_.data());
 }
 
-std::vector<int32_t> GpuLoraSlots::place(std::span<const StepSequence> sequences,
-                                         int64_t num_tokens, DeviceStream& stream,
-                                         Communicator& comm) {
+StepLoras GpuLoraSlots::place(std::span<const StepSequence> sequences, int64_t num_tokens,
+                              DeviceStream& stream, Communicator& comm) {
   ++step_;
   const bool any = std::ranges::any_of(
       sequences, [](const StepSequence& sequence) { return sequence.state.request->lora_id != 0; });
@@ -67,25 +67,38 @@ std::vector<int32_t> GpuLoraSlots::place(std::span<const StepSequence> sequences
     stream.synchronize();
     comm.barrier();
   }
-  std::vector<int32_t> row_slots(static_cast<size_t>(num_tokens), -1);
-  auto row = row_slots.begin();
+  StepLoras loras = {.row_slots = std::vector<int32_t>(static_cast<size_t>(num_tokens), -1)};
+  auto row = loras.row_slots.begin();
   for (const StepSequence& sequence : sequences) {
     const Request& request = *sequence.state.request;
     const int32_t slot = request.lora_id == 0 ? -1 : take(request);
+    if (slot >= 0) loras.extras |= adapters_.extras(slot);
     row = std::fill_n(row, sequence.chunk.num_tokens, slot);
   }
   if (copies) comm.barrier();
-  return row_slots;
+  return loras;
 }
 
-GpuLoraStep GpuLoraSlots::step(const StepArrays& arrays, const StepShape& shape) const {
-  return {adapters_,
-          {.items = arrays.lora_items,
-           .num_items = arrays.num_lora_items,
-           .max_items = shape.num_lora_items,
-           .rows = arrays.lora_rows,
-           .first_row = 0,
-           .num_rows = shape.num_tokens}};
+GpuLoraStep GpuLoraSlots::step(const StepArrays& arrays, const StepShape& shape,
+                               const LoraExtras& extras) const {
+  const ops::CudaLoraRows tokens = {.items = arrays.loras.items,
+                                    .num_items = arrays.loras.num_items,
+                                    .max_items = shape.num_lora_items,
+                                    .rows = arrays.loras.rows,
+                                    .first_row = 0,
+                                    .num_rows = shape.num_tokens};
+  const ops::CudaLoraRows logits = {.items = arrays.lora_logits.items,
+                                    .num_items = arrays.lora_logits.num_items,
+                                    .max_items = shape.num_lora_logits_items,
+                                    .rows = arrays.lora_logits.rows,
+                                    .first_row = 0,
+                                    .num_rows = shape.num_logits};
+  return {adapters_, {.tokens = tokens, .logits = logits, .extras = extras}};
+}
+
+GpuLoraStep GpuLoraSlots::logits_step(const ops::CudaLoraRows& logits,
+                                      const LoraExtras& extras) const {
+  return {adapters_, {.tokens = {}, .logits = logits, .extras = extras}};
 }
 
 int64_t lora_item_room(int64_t num_rows, int64_t max_loras) {
@@ -93,28 +106,49 @@ int64_t lora_item_room(int64_t num_rows, int64_t max_loras) {
   return num_rows / ops::kLoraItemRows + std::min(num_rows, max_loras + 1);
 }
 
+void shape_lora_items(const StepLoras& loras, int64_t max_loras, StepShape& shape) {
+  if (!loras.any()) return;
+  shape.num_lora_items = lora_item_room(shape.num_tokens, max_loras);
+  if (loras.extras.output) {
+    shape.num_lora_logits_items = lora_item_room(shape.num_logits, max_loras);
+  }
+}
+
+namespace {
+
+// Of rows 0, 1, ... num_rows - 1, whose slots slot_of(row) says.
+template <typename SlotOf>
+void fill_items(int64_t num_rows, int64_t room, const SlotOf& slot_of, const LoraRowArrays& to) {
+  const std::span rows(to.rows, static_cast<size_t>(num_rows));
+  std::iota(rows.begin(), rows.end(), 0);
+  std::ranges::stable_sort(rows, {}, slot_of);
+  int32_t num_items = 0;
+  const auto end = static_cast<int32_t>(num_rows);
+  for (int32_t first = 0; first < end;) {
+    const int32_t slot = slot_of(to.rows[first]);
+    int32_t count = 1;
+    while (count < ops::kLoraItemRows && first + count < end &&
+           slot_of(to.rows[first + count]) == slot) {
+      ++count;
+    }
+    check(num_items < room, "a step has room for its items");
+    to.items[num_items++] = {slot, first, count, 0};
+    first += count;
+  }
+  *to.num_items = num_items;
+}
+
+}  // namespace
+
 void fill_lora_items(std::span<const int32_t> row_slots, const StepShape& shape,
                      const StepArrays& arrays) {
   const auto slot_of = [&](int32_t row) {
     return row < std::ssize(row_slots) ? row_slots[static_cast<size_t>(row)] : -1;
   };
-  const std::span rows(arrays.lora_rows, static_cast<size_t>(shape.num_tokens));
-  std::iota(rows.begin(), rows.end(), 0);
-  std::ranges::stable_sort(rows, {}, slot_of);
-  int32_t num_items = 0;
-  const auto end = static_cast<int32_t>(shape.num_tokens);
-  for (int32_t first = 0; first < end;) {
-    const int32_t slot = slot_of(arrays.lora_rows[first]);
-    int32_t count = 1;
-    while (count < ops::kLoraItemRows && first + count < end &&
-           slot_of(arrays.lora_rows[first + count]) == slot) {
-      ++count;
-    }
-    check(num_items < shape.num_lora_items, "a step has room for its items");
-    arrays.lora_items[num_items++] = {slot, first, count, 0};
-    first += count;
-  }
-  *arrays.num_lora_items = num_items;
+  fill_items(shape.num_tokens, shape.num_lora_items, slot_of, arrays.loras);
+  if (shape.num_lora_logits_items == 0) return;
+  const auto slot_of_logits = [&](int32_t row) { return slot_of(arrays.logits_rows[row]); };
+  fill_items(shape.num_logits, shape.num_lora_logits_items, slot_of_logits, arrays.lora_logits);
 }
 
 }  // namespace quire

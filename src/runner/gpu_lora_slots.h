@@ -21,6 +21,15 @@
 
 namespace quire {
 
+// The adapters of a step.
+struct StepLoras {
+  // The slot of each of the step's rows, -1 where it has no adapter; empty where none has.
+  std::vector<int32_t> row_slots = {};
+  LoraExtras extras = {};  // of all of them
+
+  bool any() const { return !row_slots.empty(); }
+};
+
 class GpuLoraSlots {
  public:
   // For at most options.max_loras adapters of at most options.max_lora_rank in a step of `model`.
@@ -31,12 +40,15 @@ class GpuLoraSlots {
   // Of the device's memory.
   static size_t bytes(const Model& model, const RunnerOptions& options);
 
-  // The slot of each of the step's rows, -1 where it has no adapter; empty where none has. Where an
-  // adapter is to be copied, waits for the stream's work, for all ranks, and for all their copies.
-  std::vector<int32_t> place(std::span<const StepSequence> sequences, int64_t num_tokens,
-                             DeviceStream& stream, Communicator& comm);
+  // Where an adapter is to be copied, waits for the stream's work, for all ranks, and for all their
+  // copies.
+  StepLoras place(std::span<const StepSequence> sequences, int64_t num_tokens, DeviceStream& stream,
+                  Communicator& comm);
   // A step whose arrays on the GPU are these.
-  GpuLoraStep step(const StepArrays& arrays, const StepShape& shape) const;
+  GpuLoraStep step(const StepArrays& arrays, const StepShape& shape,
+                   const LoraExtras& extras) const;
+  // What computes only logits, of these rows.
+  GpuLoraStep logits_step(const ops::CudaLoraRows& logits, const LoraExtras& extras) const;
 
  private:
   struct Slot {
@@ -57,7 +69,10 @@ class GpuLoraSlots {
 // Items that hold any `num_rows` rows of at most max_loras adapters.
 int64_t lora_item_room(int64_t num_rows, int64_t max_loras);
 
-// Writes a step's rows into its arrays, slot by slot. Rows after those of `row_slots` have none.
+// Says in a step's shape what room its adapters' arrays have; none where there are no adapters.
+void shape_lora_items(const StepLoras& loras, int64_t max_loras, StepShape& shape);
+// Writes a step's rows into its arrays, slot by slot, and its rows of logits where the shape has
+// room for them. Rows after those of `row_slots` have no adapter.
 void fill_lora_items(std::span<const int32_t> row_slots, const StepShape& shape,
                      const StepArrays& arrays);
 

@@ -14,9 +14,7 @@ struct FilledItems {
   explicit FilledItems(const StepShape& shape)
       : items(static_cast<size_t>(shape.num_lora_items)),
         rows(static_cast<size_t>(shape.num_tokens)) {
-    arrays.lora_items = items.data();
-    arrays.num_lora_items = &num_items;
-    arrays.lora_rows = rows.data();
+    arrays.loras = {.items = items.data(), .num_items = &num_items, .rows = rows.data()};
   }
 
   std::vector<ops::LoraItem> items;
@@ -55,6 +53,46 @@ TEST(GpuLoraSlots, RowsAreInItemsOfTheirSlot) {
     }
     EXPECT_EQ(std::ssize(seen), shape.num_tokens);
   }
+}
+
+// Rows of logits have the adapters of the step's rows that they are of.
+TEST(GpuLoraSlots, RowsOfLogitsAreInItemsOfTheirSlot) {
+  const std::vector<int32_t> row_slots = {1, 1, -1, 0, 0, 0};
+  const StepLoras with_output = {.row_slots = row_slots, .extras = {.output = true}};
+  StepShape shape;
+  shape.num_tokens = 8;  // the last two are padding
+  shape.num_logits = 5;
+  shape_lora_items(with_output, 2, shape);
+  ASSERT_GT(shape.num_lora_items, 0);
+  ASSERT_GT(shape.num_lora_logits_items, 0);
+  FilledItems filled(shape);
+  std::vector<int32_t> logits_rows = {1, 2, 5, 7, 3};
+  std::vector<ops::LoraItem> items(static_cast<size_t>(shape.num_lora_logits_items));
+  std::vector<int32_t> rows(logits_rows.size());
+  int32_t num_items = 0;
+  filled.arrays.logits_rows = logits_rows.data();
+  filled.arrays.lora_logits = {.items = items.data(), .num_items = &num_items, .rows = rows.data()};
+  fill_lora_items(row_slots, shape, filled.arrays);
+  ASSERT_EQ(num_items, 3);
+  EXPECT_EQ(rows, (std::vector<int32_t>{1, 3, 2, 4, 0}));
+  const std::vector<std::vector<int32_t>> expected = {{-1, 0, 2}, {0, 2, 2}, {1, 4, 1}};
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ((std::vector<int32_t>{items[i].slot, items[i].first, items[i].count}), expected[i]);
+  }
+}
+
+// What no adapter of a step changes has no room in its arrays.
+TEST(GpuLoraSlots, OnlyStepsThatNeedThemHaveItemsOfLogits) {
+  StepShape shape;
+  shape.num_tokens = 4;
+  shape.num_logits = 4;
+  shape_lora_items({}, 2, shape);
+  EXPECT_EQ(shape.num_lora_items, 0);
+  const std::vector<int32_t> row_slots = {0, 0, 1, -1};
+  shape_lora_items({.row_slots = row_slots, .extras = {.embedding = true, .norms = true}}, 2,
+                   shape);
+  EXPECT_GT(shape.num_lora_items, 0);
+  EXPECT_EQ(shape.num_lora_logits_items, 0);
 }
 
 TEST(GpuLoraSlots, ItemsAreFullWhereTheyCanBe) {

@@ -229,12 +229,12 @@ void GpuRunner::learn_drafts(std::span<const StepSequence> sequences, Launched& 
 }
 
 ForwardBatch GpuRunner::upload(std::span<const StepSequence> sequences,
-                               const SamplingPlaces& places, std::span<const int32_t> row_slots,
+                               const SamplingPlaces& places, const StepLoras& loras,
                                Launched& step) {
   const StepShape& shape = step.shape;
   const StepArrays arrays = inputs_.next(shape);
   fill_step(sequences, places, shape, arrays, options_.block_size);
-  if (!row_slots.empty()) fill_lora_items(row_slots, shape, arrays);
+  if (loras.any()) fill_lora_items(loras.row_slots, shape, arrays);
   if (step.began == nullptr) step.began = gpu_->record(EventWait::kSpin);
   on_device_ = inputs_.upload(*gpu_);
   if (!is_first()) {
@@ -242,7 +242,7 @@ ForwardBatch GpuRunner::upload(std::span<const StepSequence> sequences,
     step.began = gpu_->record(EventWait::kSpin);  // until here it waited for another stage
   }
   lora_step_.reset();
-  if (!row_slots.empty()) lora_step_.emplace(lora_slots_->step(on_device_, shape));
+  if (loras.any()) lora_step_.emplace(lora_slots_->step(on_device_, shape, loras.extras));
   ForwardBatch forward = gpu_forward_batch(on_device_, shape);
   forward.attention_scratch = attention_scratch_.data();
   return forward;
@@ -270,6 +270,7 @@ Tensor GpuRunner::run_output(ForwardBatch& forward, const Tensor& hidden, const 
                              bool splits) {
   const StepShape& shape = step.shape;
   ForwardContext context{stream_, options_.model.dtype, arena_, comm_, forward, splits};
+  if (lora_step_) context.gpu_lora = &*lora_step_;
   const Tensor logits = model_->compute_logits(context, hidden);
   if (step.has_masks) return logits;
   const int64_t first_row =
@@ -292,6 +293,7 @@ GpuRunner::Computed GpuRunner::run_captured(ForwardBatch& forward, Launched& ste
                         .adjusts_logits = step.shape.adjusts_logits,
                         .splits_logits = splits,
                         .has_loras = lora_step_.has_value(),
+                        .lora_extras = lora_step_ ? lora_step_->extras() : LoraExtras(),
                         .samples = !step.has_masks};
   Captured& captured = captured_[key];
   step.output.is_first_of_kind = captured.graph == nullptr;
@@ -427,28 +429,24 @@ GpuRunner::Computed GpuRunner::compute(std::span<const StepSequence> sequences,
                                        const SamplingPlaces& places, Launched& step) {
   const StepShape& largest = sizes_.largest_step;
   StepShape exact = step_shape(sequences, places, largest);
-  std::vector<int32_t> row_slots;
-  if (lora_slots_) row_slots = lora_slots_->place(sequences, exact.num_tokens, *gpu_, comm_);
-  if (!row_slots.empty()) {
-    exact.num_lora_items = lora_item_room(exact.num_tokens, options_.max_loras);
-  }
+  StepLoras loras;
+  if (lora_slots_) loras = lora_slots_->place(sequences, exact.num_tokens, *gpu_, comm_);
+  shape_lora_items(loras, options_.max_loras, exact);
   const std::vector<PromptRows> prompts = prompt_rows(sequences, largest.num_logits);
   if (!options_.enforce_eager && prompts.empty()) {
     if (const auto shape = captured_shape(exact, largest, options_.block_size)) {
       step.shape = *shape;
-      if (!row_slots.empty()) {
-        step.shape.num_lora_items = lora_item_room(shape->num_tokens, options_.max_loras);
-      }
-      ForwardBatch forward = upload(sequences, places, row_slots, step);
+      shape_lora_items(loras, options_.max_loras, step.shape);
+      ForwardBatch forward = upload(sequences, places, loras, step);
       return run_captured(forward, step, splits_logits(step, shape->num_logits));
     }
   }
   step.shape = exact;
-  ForwardBatch forward = upload(sequences, places, row_slots, step);
+  ForwardBatch forward = upload(sequences, places, loras, step);
   Computed computed{.state = run_model(forward), .logits = {}};
   if (!is_last()) return computed;
   const Tensor& hidden = computed.state.hidden;
-  compute_prompt_logprobs(prompts, forward, hidden, step);
+  compute_prompt_logprobs(prompts, loras, forward, hidden, step);
   if (exact.num_logits > 0) {
     computed.logits = run_output(forward, hidden, step, splits_logits(step, exact.num_logits));
   }

@@ -86,6 +86,7 @@ class GpuRunner final : public RankRunner {
     bool adjusts_logits = false;
     bool splits_logits = false;
     bool has_loras = false;
+    LoraExtras lora_extras = {};
     bool samples = true;  // false: with masks, which come later than the step is launched
     auto operator<=>(const GraphKey&) const = default;  // NOLINT(modernize-use-nullptr)
   };
@@ -144,9 +145,9 @@ class GpuRunner final : public RankRunner {
                    Launched& step);
   // Waits for drafts that the GPU makes, for what the host does with them.
   void learn_drafts(std::span<const StepSequence> sequences, Launched& step);
-  // Fills the step's arrays and queues their upload. row_slots: as GpuLoraSlots says.
+  // Fills the step's arrays and queues their upload.
   ForwardBatch upload(std::span<const StepSequence> sequences, const SamplingPlaces& places,
-                      std::span<const int32_t> row_slots, Launched& step);
+                      const StepLoras& loras, Launched& step);
   IntermediateTensors run_model(ForwardBatch& forward);
   // Computes logits, and samples where no row is masked; returns the logits. `splits`: as
   // splits_logits() said.
@@ -181,8 +182,8 @@ class GpuRunner final : public RankRunner {
   void sample_on_host(std::span<const StepSequence> sequences, const Tensor& logits,
                       std::span<const size_t> rows, Launched& step);
   // Waits for the GPU, for each of `prompts`.
-  void compute_prompt_logprobs(std::span<const PromptRows> prompts, const ForwardBatch& forward,
-                               const Tensor& hidden, Launched& step);
+  void compute_prompt_logprobs(std::span<const PromptRows> prompts, const StepLoras& loras,
+                               const ForwardBatch& forward, const Tensor& hidden, Launched& step);
 
   RunnerOptions options_;
   Communicator& comm_;

@@ -187,16 +187,23 @@ void GpuRunner::sample_on_host(std::span<const StepSequence> sequences, const Te
   }
 }
 
-void GpuRunner::compute_prompt_logprobs(std::span<const PromptRows> prompts,
+void GpuRunner::compute_prompt_logprobs(std::span<const PromptRows> prompts, const StepLoras& loras,
                                         const ForwardBatch& forward, const Tensor& hidden,
                                         Launched& step) {
   for (const PromptRows& prompt : prompts) {
     const auto num_rows = static_cast<int64_t>(prompt.targets.size());
-    prompt_ids_.upload(*gpu_, prompt);
+    const int32_t lora_slot =
+        loras.any() ? loras.row_slots[static_cast<size_t>(prompt.first_row)] : -1;
+    prompt_ids_.upload(*gpu_, prompt, lora_slot);
     const Arena::Scope scope(arena_);
     ForwardBatch part = forward;
     part.logits_rows = Tensor(prompt_ids_.rows(), DType::kInt32, {num_rows});
     ForwardContext context{stream_, options_.model.dtype, arena_, comm_, part};
+    std::optional<GpuLoraStep> lora_step;
+    if (lora_slot >= 0) {
+      lora_step.emplace(lora_slots_->logits_step(prompt_ids_.lora_rows(prompt), loras.extras));
+      context.gpu_lora = &*lora_step;
+    }
     const Tensor logits = model_->compute_logits(context, hidden);
     // Nobody reads those of the other ranks.
     if (comm_.rank() != 0) continue;

@@ -94,7 +94,7 @@ GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options
   step.num_tokens = options.max_tokens;
   step.num_seqs = options.max_num_seqs;
   step.table_width = ceil_div(max_model_len, options.block_size);
-  step.num_logits = std::max(options.max_logits_rows, options.max_num_seqs);
+  step.num_logits = options.most_logits_rows();
   step.num_decode_items =
       std::min(kMaxDecodeItems, options.max_num_seqs * ops::num_decode_items(max_model_len));
   step.max_decode_queries = 1 + options.max_draft_tokens;
@@ -102,6 +102,7 @@ GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options
       std::min(kMaxDecodeItems, step.num_logits * ops::num_decode_items(max_model_len));
   if (options.max_loras > 0) {
     step.num_lora_items = lora_item_room(step.num_tokens, options.max_loras);
+    step.num_lora_logits_items = lora_item_room(step.num_logits, options.max_loras);
   }
   step.adjusts_logits = true;
   step.num_biases = kMaxStepBiases;

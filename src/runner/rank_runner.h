@@ -4,6 +4,7 @@
 // A model's layers may be cut into stages, and each stage's layers are split over the ranks of a
 // tensor-parallel group. All ranks run the same batches in the same order. Thread safety: one
 // thread, the rank's worker.
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -62,6 +63,9 @@ struct RunnerOptions {
   bool enforce_eager = false;  // GPU only: no CUDA graphs
   // GPU only: algorithms of its matrix products; null: only those of quire's own table.
   std::shared_ptr<const ops::LinearAlgorithms> linear_algorithms;
+
+  // Rows of logits that a GPU has room for: every sequence's, or a piece of a prompt's.
+  int64_t most_logits_rows() const { return std::max(max_logits_rows, max_num_seqs); }
 };
 
 // The two groups that a rank belongs to.

@@ -4,6 +4,20 @@
 
 namespace quire {
 
+namespace {
+
+// For any mix of adapters in `num_rows` rows, which are in at most num_items items.
+LoraRowArrays lay_out_lora_rows(ArrayLayout& layout, int64_t num_rows, int64_t num_items) {
+  if (num_items == 0) return {};
+  LoraRowArrays arrays;
+  arrays.items = layout.take<ops::LoraItem>(num_items);
+  arrays.num_items = layout.take<int32_t>(1);
+  arrays.rows = layout.take<int32_t>(num_rows);
+  return arrays;
+}
+
+}  // namespace
+
 StepArrays lay_out_step(ArrayLayout& layout, const StepShape& shape) {
   StepArrays arrays;
   static_cast<BatchArrays&>(arrays) = lay_out_batch(layout, shape);
@@ -15,11 +29,8 @@ StepArrays lay_out_step(ArrayLayout& layout, const StepShape& shape) {
   arrays.top_p = layout.take<float>(shape.num_logits);
   arrays.min_p = layout.take<float>(shape.num_logits);
   arrays.noise_keys = layout.take<uint32_t>(2 * shape.num_logits);
-  if (shape.num_lora_items > 0) {
-    arrays.lora_items = layout.take<ops::LoraItem>(shape.num_lora_items);
-    arrays.num_lora_items = layout.take<int32_t>(1);
-    arrays.lora_rows = layout.take<int32_t>(shape.num_tokens);
-  }
+  arrays.loras = lay_out_lora_rows(layout, shape.num_tokens, shape.num_lora_items);
+  arrays.lora_logits = lay_out_lora_rows(layout, shape.num_logits, shape.num_lora_logits_items);
   if (!shape.adjusts_logits) return arrays;
   arrays.repetition_penalty = layout.take<float>(shape.num_logits);
   arrays.presence_penalty = layout.take<float>(shape.num_logits);

@@ -29,7 +29,16 @@ struct StepShape : BatchShape {
   bool adjusts_logits = false;   // some rows have biases or penalties
   int64_t num_biases = 0;        // 0 where adjusts_logits is false
   int64_t num_lora_items = 0;    // room for; 0: no row has an adapter
+  // The same of rows of logits; 0: no adapter changes them beyond the hidden state.
+  int64_t num_lora_logits_items = 0;
   bool operator==(const StepShape&) const = default;
+};
+
+// Of ops::CudaLoraRows; null where no row has an adapter.
+struct LoraRowArrays {
+  ops::LoraItem* items = nullptr;
+  int32_t* num_items = nullptr;
+  int32_t* rows = nullptr;
 };
 
 // A step's arrays on a GPU, or in the pinned memory that is copied there. ForwardBatch and
@@ -43,10 +52,8 @@ struct StepArrays : BatchArrays {
   float* top_p = nullptr;
   float* min_p = nullptr;
   uint32_t* noise_keys = nullptr;
-  // Of CudaLoraRows; null where no row has an adapter.
-  ops::LoraItem* lora_items = nullptr;
-  int32_t* num_lora_items = nullptr;
-  int32_t* lora_rows = nullptr;
+  LoraRowArrays loras = {};        // of the step's rows
+  LoraRowArrays lora_logits = {};  // of its rows of logits
   // Of CudaAdjustLogits; null where the step adjusts none.
   float* repetition_penalty = nullptr;
   float* presence_penalty = nullptr;

@@ -52,9 +52,10 @@ class SameTokens(CliTest):
     def test_adapters(self):
         with tempfile.TemporaryDirectory() as root:
             folders = [write_adapter(pathlib.Path(root) / f"rank{rank}", seed=rank, rank=rank) for rank in (4, 20)]
+            folders.append(write_adapter(pathlib.Path(root) / "all", seed=1, rank=5, extras=True))
             loras = [text for folder in folders for text in ("--lora", f"{folder.name}={folder}")]
             lines = "".join(json.dumps({"prompt": PROMPTS[i % len(PROMPTS)], "lora": lora}) + "\n"
-                            for i, lora in enumerate((None, "rank4", "rank20", "rank4", None, "rank20")))
+                            for i, lora in enumerate((None, "rank4", "all", "rank20", "rank4", None, "rank20", "all")))
             prompts = pathlib.Path(root) / "prompts.jsonl"
             prompts.write_text(lines)
 
@@ -65,7 +66,9 @@ class SameTokens(CliTest):
                 return [line["token_ids"] for line in json_lines(result.stdout)]
 
             expected = tokens(env=CPU)
+            self.assertNotEqual(expected[2], expected[5])  # the same prompt, with "all" and without an adapter
             self.assertEqual(tokens(env=gpus()), expected)
+            self.assertEqual(tokens("--pipeline-parallel-size", "2", env=gpus(2)), expected)
             self.assertEqual(tokens("--tensor-parallel-size", "2", env=gpus(2, decoder_step=1)), expected)
             self.assertEqual(tokens("--max-num-batched-tokens", "8", "--enforce-eager", env=gpus(pace="lazy")), expected)
             self.assert_ok(run("bench", "latency", LEXICON, "--batch", "3", "--input-len", "16", "--output-len", "4",

@@ -77,10 +77,16 @@ constexpr ops::CudaKernels kKernels = {
         [](CudaStream& stream, const ops::CudaLoraShrink& args) {
           queue<lora_shrink>(stream, "lora_shrink", args);
         },
+    .lora_look_up =
+        [](CudaStream& stream, const ops::CudaLoraLookUp& args) {
+          queue<lora_look_up>(stream, "lora_look_up", args);
+        },
     .lora_expand =
         [](CudaStream& stream, const ops::CudaLoraExpand& args) {
           queue<lora_expand>(stream, "lora_expand", args);
         },
+    .lora_norm = [](CudaStream& stream,
+                    const ops::CudaLoraNorm& args) { queue<lora_norm>(stream, "lora_norm", args); },
     .decoder_step =
         [](CudaStream& stream, const ops::CudaDecoderStep& args) {
           queue<decoder_step>(stream, "decoder_step", args);

@@ -26,7 +26,9 @@ void paged_attention(const ops::CudaPagedAttention& args);
 void sample(const ops::CudaSample& args);
 void logprobs(const ops::CudaLogprobs& args);
 void lora_shrink(const ops::CudaLoraShrink& args);
+void lora_look_up(const ops::CudaLoraLookUp& args);
 void lora_expand(const ops::CudaLoraExpand& args);
+void lora_norm(const ops::CudaLoraNorm& args);
 void decoder_step(const ops::CudaDecoderStep& args);
 
 // Nothing is computed here: the times are made up, of a GPU that does 10 TFLOP/s and 1 TB/s, and

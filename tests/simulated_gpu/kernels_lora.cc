@@ -2,6 +2,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/dtype.h"
 #include "ops/cuda/lora_kernels.h"
 #include "simulated_gpu/elements.h"
 #include "simulated_gpu/kernels.h"
@@ -98,6 +99,36 @@ void lora_shrink(const ops::CudaLoraShrink& args) {
   for_each_lora_row(args.rows, args.layers, args.layer_stride, shrink);
 }
 
+void lora_look_up(const ops::CudaLoraLookUp& args) {
+  auto* const t = static_cast<float*>(args.t);
+  const auto look_up = [&](int64_t row, const ops::CudaLoraLayer* layer) {
+    if (layer == nullptr) return;
+    for (int64_t rank = 0; rank < layer->ranks; ++rank) {
+      t[row * args.max_ranks + rank] =
+          read(args.dtype, layer->a, rank * args.k + args.ids[row], 1).front();
+    }
+  };
+  for_each_lora_row(args.rows, args.layers, args.layer_stride, look_up);
+}
+
+void lora_norm(const ops::CudaLoraNorm& args) {
+  for (int32_t i = 0; i < *args.rows.num_items; ++i) {
+    const ops::LoraItem& item = args.rows.items[i];
+    if (item.slot < 0) continue;
+    const float* weight = args.weights[item.slot * args.weight_stride];
+    if (weight == nullptr) continue;
+    for (int32_t at = item.first; at < item.first + item.count; ++at) {
+      const int64_t row = args.rows.rows[at] - args.rows.first_row;
+      if (row < 0 || row >= args.rows.num_rows) continue;
+      std::vector<float> values = read(args.dtype, args.x, row * args.n, args.n);
+      const float squares = dot_of(values, values, 0, values.size());
+      const float scale = 1.0f / std::sqrt(squares / static_cast<float>(args.n) + args.eps);
+      for (size_t n = 0; n < values.size(); ++n) values[n] *= scale * weight[n];
+      write(args.dtype, args.out, row * args.n, values);
+    }
+  }
+}
+
 void lora_expand(const ops::CudaLoraExpand& args) {
   const auto expand = [&](int64_t row, const ops::CudaLoraLayer* layer) {
     if (args.silu_and_mul) {
@@ -116,9 +147,9 @@ void lora_expand(const ops::CudaLoraExpand& args) {
     for (int part = 0; part < args.num_parts; ++part) {
       if (!changes_part(layer, part)) continue;
       const int64_t first = row * args.out_stride + args.first_output[part];
-      std::vector<float> values = read(args.dtype, args.out, first, args.num_outputs[part]);
+      std::vector<float> values = read(args.out_dtype, args.out, first, args.num_outputs[part]);
       change(args, layer, row, part, values);
-      write(args.dtype, args.out, first, values);
+      write(args.out_dtype, args.out, first, values);
     }
   };
   for_each_lora_row(args.rows, args.layers, args.layer_stride, expand);

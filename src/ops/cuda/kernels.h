@@ -363,7 +363,9 @@ struct CudaDecoderStep;
 
 // Of adapters: ops/cuda/lora_kernels.h.
 struct CudaLoraShrink;
+struct CudaLoraLookUp;
 struct CudaLoraExpand;
+struct CudaLoraNorm;
 
 struct CudaKernels {
   void (*embedding)(CudaStream&, const CudaEmbedding&);
@@ -389,7 +391,9 @@ struct CudaKernels {
   void (*sample)(CudaStream&, const CudaSample&);
   void (*logprobs)(CudaStream&, const CudaLogprobs&);
   void (*lora_shrink)(CudaStream&, const CudaLoraShrink&);
+  void (*lora_look_up)(CudaStream&, const CudaLoraLookUp&);
   void (*lora_expand)(CudaStream&, const CudaLoraExpand&);
+  void (*lora_norm)(CudaStream&, const CudaLoraNorm&);
   void (*decoder_step)(CudaStream&, const CudaDecoderStep&);
   // Whether decoder_step takes a model of these sizes on this device; rows are not used. Loads the
   // kernel, because loading it later might wait for a kernel that waits for this rank.
@@ -421,7 +425,9 @@ void paged_attention(CudaStream& stream, const CudaPagedAttention& args);
 void sample(CudaStream& stream, const CudaSample& args);
 void logprobs(CudaStream& stream, const CudaLogprobs& args);
 void lora_shrink(CudaStream& stream, const CudaLoraShrink& args);
+void lora_look_up(CudaStream& stream, const CudaLoraLookUp& args);
 void lora_expand(CudaStream& stream, const CudaLoraExpand& args);
+void lora_norm(CudaStream& stream, const CudaLoraNorm& args);
 void decoder_step(CudaStream& stream, const CudaDecoderStep& args);
 bool supports_decoder_step(CudaStream& stream, const CudaDecoderStep& args);
 int64_t paged_attention_scratch_bytes(int64_t max_decode_rows, int64_t max_num_seqs,

@@ -12,6 +12,9 @@
 //
 //   out[part] = factor[part] * (out[part] - bias) + bias + added[part]
 //
+// Of an embedding x is a token, and x A^T a column of A (lora_look_up). Norms may have weights of
+// their own in a slot (lora_norm).
+//
 // Rows of a step that have the same slot are gathered into items, so that a matrix is read once for
 // up to kLoraItemRows rows. What is where is read on the device, so that one graph serves any mix
 // of adapters. Sums are float32.
@@ -100,6 +103,20 @@ struct CudaLoraShrink {
   LoraBranch* branch = nullptr;
 };
 
+// t[row] = A's column of the row's token, for rows with a slot that has matrices: of an embedding,
+// whose outputs are one part. lora_expand takes t as one split.
+struct CudaLoraLookUp {
+  DType dtype;
+  CudaLoraRows rows;
+  const CudaLoraLayer* layers;
+  int64_t layer_stride;
+  const int32_t* ids;  // [num_rows], in [0, k)
+  int64_t k;           // tokens of the vocabulary
+  int64_t max_ranks;
+  bool pairs;
+  void* t;  // CudaLoraShrink's
+};
+
 // out[row][outputs of each part] += scale * (sum of t's splits) B^T, for rows with a slot, and then
 // what factors and biases change. With silu_and_mul there are two parts of the same width, gate and
 // up, which stay as they are, and for all rows of the items
@@ -107,6 +124,7 @@ struct CudaLoraShrink {
 //   out[row] = silu(gate_up[row][first] so changed) * (gate_up[row][second] so changed)
 struct CudaLoraExpand {
   DType dtype;
+  DType out_dtype;  // dtype, or without silu_and_mul float32 (logits)
   CudaLoraRows rows;
   const CudaLoraLayer* layers;
   int64_t layer_stride;
@@ -124,6 +142,19 @@ struct CudaLoraExpand {
   void* out;
   int64_t out_stride;
   LoraBranch* branch = nullptr;  // the shrink's
+};
+
+// out[row] = the RMS norm of x[row], times the slot's weight, for rows with a slot that has one;
+// the others stay as they are. x and out are [num_rows, n], contiguous.
+struct CudaLoraNorm {
+  DType dtype;
+  CudaLoraRows rows;
+  const float* const* weights;  // [slots], each `weight_stride` from the one before: [n], or null
+  int64_t weight_stride;
+  const void* x;
+  float eps;
+  int64_t n;
+  void* out;
 };
 
 }  // namespace quire::ops

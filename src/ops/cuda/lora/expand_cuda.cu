@@ -42,7 +42,8 @@ __device__ __forceinline__ PartTile part_tile(const CudaLoraExpand& args, int ti
   return result;
 }
 
-// What a slot adds to some outputs: of one part, or with kGated of gate and up.
+// What a slot adds to some outputs: of one part, or with kGated of gate and up. T is the matrices'
+// type and Out that of the outputs.
 template <typename T, bool kGated>
 struct Sides {
   static constexpr int kCount = kGated ? 2 : 1;
@@ -70,10 +71,10 @@ struct Sides {
 
 // The lane's outputs of two rows (-1: none): what the base's product made of them, and what they
 // become.
-template <typename T, bool kGated>
+template <typename Out, bool kGated>
 struct Outputs {
   static constexpr int kSides = kGated ? 2 : 1;
-  Pack<T> base[2][kSides];
+  Pack<Out> base[2][kSides];
 
   __device__ void load(const CudaLoraExpand& args, const int (&rows)[2], int part, int output) {
 #pragma unroll
@@ -82,8 +83,8 @@ struct Outputs {
 #pragma unroll
       for (int side = 0; side < kSides; ++side) {
         const auto* from =
-            kGated ? static_cast<const T*>(args.gate_up) + rows[half] * args.gate_up_stride
-                   : static_cast<const T*>(args.out) + rows[half] * args.out_stride;
+            kGated ? static_cast<const Out*>(args.gate_up) + rows[half] * args.gate_up_stride
+                   : static_cast<const Out*>(args.out) + rows[half] * args.out_stride;
         base[half][side] = load_pack(from + args.first_output[part + side] + output);
       }
     }
@@ -94,12 +95,12 @@ struct Outputs {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if (rows[half] < 0) continue;
-      T* const out = static_cast<T*>(args.out) + rows[half] * args.out_stride + output;
+      Out* const out = static_cast<Out*>(args.out) + rows[half] * args.out_stride + output;
       if constexpr (kGated) {
-        store_pack(out, gate_sums<T>(base[half][0], base[half][1], sums, half, change));
+        store_pack(out, gate_sums<Out>(base[half][0], base[half][1], sums, half, change));
       } else {
         store_pack(out + args.first_output[part],
-                   add_sums<T>(base[half][0], sums[0], half, change[0]));
+                   add_sums<Out>(base[half][0], sums[0], half, change[0]));
       }
     }
   }
@@ -118,7 +119,7 @@ __device__ __forceinline__ void lane_rows(int (&rows)[2], const CudaLoraRows& al
 // For small ranks: a tile of outputs a warp, 16 rows of an item at a time. B's first kSteps *
 // kLoraRankStep ranks are on their way to registers before the kernels before have ended. Grid:
 // items; tiles of outputs, of which a block takes each gridDim.y-th.
-template <typename T, bool kGated, int kSteps>
+template <typename T, typename Out, bool kGated, int kSteps>
 __global__ __launch_bounds__(32 * kTiles, kSteps == 1 ? 6 : 4) void expand_few_ranks(
     const __grid_constant__ CudaLoraExpand args, int num_tiles) {
   constexpr int kSides = kGated ? 2 : 1;
@@ -151,7 +152,7 @@ __global__ __launch_bounds__(32 * kTiles, kSteps == 1 ? 6 : 4) void expand_few_r
     for (int first = 0; first < block.item.count; first += 16) {
       int rows[2];
       lane_rows(rows, args.rows, block.item, first, true);
-      Outputs<T, kGated> outputs;
+      Outputs<Out, kGated> outputs;
       int stored[2];
       lane_rows(stored, args.rows, block.item, first, output < num_outputs);
       outputs.load(args, stored, at.part, output);
@@ -225,7 +226,7 @@ struct Stage {
 // For large ranks: a tile of outputs a warp, the first half of the warps for an item's first 16
 // rows and the other for the rest. Ranks go through kStages stages; those of B that are first are
 // on their way before the kernels before have ended. Grid: as expand_few_ranks.
-template <typename T, bool kGated, int kStages>
+template <typename T, typename Out, bool kGated, int kStages>
 __global__ __launch_bounds__(kStagedThreads,
                              2) void expand_many_ranks(const __grid_constant__ CudaLoraExpand args,
                                                        int num_tiles) {
@@ -276,7 +277,7 @@ __global__ __launch_bounds__(kStagedThreads,
     }
     int rows[2];
     lane_rows(rows, args.rows, block.item, warp_row, output < num_outputs);
-    Outputs<T, kGated> outputs;
+    Outputs<Out, kGated> outputs;
     outputs.load(args, rows, at.part, output);
     TileSums sums[kSides] = {};
     for (int chunk = 0; chunk < num_chunks; ++chunk) {
@@ -329,7 +330,7 @@ __device__ float changed(const CudaLoraExpand& args, const CudaLoraLayer& layer,
 
 // An output a thread: for float32, and outputs that are no whole number of packs. Grid: items,
 // outputs.
-template <typename T>
+template <typename T, typename Out>
 __global__ __launch_bounds__(kBlockOutputs) void expand_elements(
     const __grid_constant__ CudaLoraExpand args) {
   release_next();
@@ -341,12 +342,13 @@ __global__ __launch_bounds__(kBlockOutputs) void expand_elements(
   for (int i = 0; i < block.item.count; ++i) {
     const int row = local_row(args.rows, block.item, i);
     if (row < 0) continue;
-    T* out = static_cast<T*>(args.out) + row * args.out_stride + output;
+    Out* out = static_cast<Out*>(args.out) + row * args.out_stride + output;
     if (!args.silu_and_mul) {
       if (block.layer == nullptr) return;
       out += args.first_output[tile.part];
       if (!changes_part(*block.layer, tile.part)) return;
-      *out = from_float<T>(changed<T>(args, *block.layer, tile.part, row, output, to_float(*out)));
+      *out =
+          from_float<Out>(changed<T>(args, *block.layer, tile.part, row, output, to_float(*out)));
       continue;
     }
     const T* gate_up = static_cast<const T*>(args.gate_up) + row * args.gate_up_stride + output;
@@ -356,11 +358,11 @@ __global__ __launch_bounds__(kBlockOutputs) void expand_elements(
       gate = changed<T>(args, *block.layer, 0, row, output, gate);
       up = changed<T>(args, *block.layer, 1, row, output, up);
     }
-    *out = from_float<T>(gate / (1.0f + expf(-gate)) * up);
+    *out = from_float<Out>(gate / (1.0f + expf(-gate)) * up);
   }
 }
 
-template <typename T, bool kGated>
+template <typename T, typename Out, bool kGated>
 void launch_pairs(CudaStream& stream, const CudaLoraExpand& args, int64_t num_tiles) {
   // Of a large step, blocks enough to fill the device a few times take many tiles each.
   const int64_t items = args.rows.max_items;
@@ -378,12 +380,12 @@ void launch_pairs(CudaStream& stream, const CudaLoraExpand& args, int64_t num_ti
   // GPUs of compute capability 8.6, 8.9 and 12.0 have no room for the stages.
   const bool has_room = kStagesBytes + kRowsBytes <= stream.max_shared_bytes();
   if (ranks > kStageRanks && has_room) {
-    const auto kernel = expand_many_ranks<T, kGated, kStages>;
+    const auto kernel = expand_many_ranks<T, Out, kGated, kStages>;
     allow_shared_memory(stream, kernel, kRowsBytes);
     return launch(stream, kernel, grid, dim3(kStagedThreads), kStagesBytes, args, tiles);
   }
-  auto kernel = expand_few_ranks < T, kGated, kGated ? 2 : 4 > ;
-  if (ranks <= kLoraRankStep) kernel = expand_few_ranks<T, kGated, 1>;
+  auto kernel = expand_few_ranks < T, Out, kGated, kGated ? 2 : 4 > ;
+  if (ranks <= kLoraRankStep) kernel = expand_few_ranks<T, Out, kGated, 1>;
   launch(stream, kernel, grid, dim3(32 * kTiles), 0, args, tiles);
 }
 
@@ -404,17 +406,23 @@ void lora_expand(CudaStream& stream, const CudaLoraExpand& args) {
   for (int part = 0; part < (args.silu_and_mul ? 1 : args.num_parts); ++part) {
     tiles += ceil_div<int64_t>(args.num_outputs[part], kBlockOutputs);
   }
+  if (tiles == 0) return;
+  const bool is_mixed = args.out_dtype != args.dtype;
+  check(!is_mixed || (args.out_dtype == DType::kFloat32 && !args.silu_and_mul),
+        "outputs are of the matrices' type, or logits");
   with_element_type(args.dtype, [&](auto zero) {
     using T = decltype(zero);
     if constexpr (!std::is_same_v<T, float>) {
       if (args.pairs) {
         check(has_whole_packs(args), "parts and rows are whole packs");
-        return args.silu_and_mul ? launch_pairs<T, true>(stream, args, tiles)
-                                 : launch_pairs<T, false>(stream, args, tiles);
+        if (args.silu_and_mul) return launch_pairs<T, T, true>(stream, args, tiles);
+        return is_mixed ? launch_pairs<T, float, false>(stream, args, tiles)
+                        : launch_pairs<T, T, false>(stream, args, tiles);
       }
     }
     const dim3 grid(static_cast<unsigned>(args.rows.max_items), static_cast<unsigned>(tiles));
-    launch(stream, expand_elements<T>, grid, dim3(kBlockOutputs), 0, args);
+    const auto kernel = is_mixed ? expand_elements<T, float> : expand_elements<T, T>;
+    launch(stream, kernel, grid, dim3(kBlockOutputs), 0, args);
   });
 }
 

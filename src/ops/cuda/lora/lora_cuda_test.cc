@@ -22,12 +22,17 @@ struct Case {
   std::vector<int> rows = {0, 1};
   int64_t first_row = 0;  // rows of the step before it are not the matrices'
   bool gated = false;
-  bool vectors = false;  // of factors, the base's bias and added biases
+  bool vectors = false;   // of factors, the base's bias and added biases
+  bool logits = false;    // outputs are float32
+  bool looks_up = false;  // of an embedding, whose inputs are tokens
+
+  DType out_dtype() const { return logits ? DType::kFloat32 : dtype; }
 };
 
-// Of outputs rounded to dtype; t is not rounded.
-double tolerance_of(DType dtype) {
-  switch (dtype) {
+// Of outputs rounded to a dtype; t is not rounded, or to two numbers of 16 bits.
+double tolerance_of(const Case& sizes) {
+  if (sizes.logits && sizes.dtype != DType::kFloat32) return 3e-5;
+  switch (sizes.dtype) {
     case DType::kBFloat16:
       return 4e-3;
     case DType::kFloat16:
@@ -88,6 +93,15 @@ class Slots {
     for (size_t i = 0; i < a.size(); ++i) {
       const size_t k = i % static_cast<size_t>(sizes_.k);
       t[i / static_cast<size_t>(sizes_.k)] += static_cast<double>(x[k]) * a[i];
+    }
+    return t;
+  }
+  // A's column of a token.
+  std::vector<double> looked_up(size_t slot, int32_t id) const {
+    const std::vector<float>& a = numbers_of(layers_[slot].a);
+    std::vector<double> t;
+    for (auto i = static_cast<size_t>(id); i < a.size(); i += static_cast<size_t>(sizes_.k)) {
+      t.push_back(a[i]);
     }
     return t;
   }
@@ -171,7 +185,8 @@ void LoraCudaTest::run(const Case& sizes) {
                std::to_string(total) + " from " + std::to_string(sizes.first_row) + ", slots " +
                std::to_string(sizes.ranks.size()) + ", first rank " +
                std::to_string(sizes.ranks[0][0]) + (sizes.gated ? ", gated" : "") +
-               (sizes.vectors ? ", with factors and biases" : ""));
+               (sizes.vectors ? ", with factors and biases" : "") +
+               (sizes.logits ? ", logits" : "") + (sizes.looks_up ? ", of an embedding" : ""));
   const Slots slots(sizes, random());
 
   // Rows in any order, gathered slot by slot into items of at most kLoraItemRows.
@@ -210,7 +225,10 @@ void LoraCudaTest::run(const Case& sizes) {
   const size_t x_stride = round_up<size_t>(k, 8) + 8;
   const auto x = rounded(sizes.dtype, random_values(num_rows * x_stride, random()));
   DeviceElements device_x(sizes.dtype, x);
-  const int splits = lora_splits(rows.num_rows, sizes.k);
+  std::vector<int32_t> ids(sizes.looks_up ? num_rows : 0);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random()() % k);
+  DeviceArray<int32_t> device_ids(ids);
+  const int splits = sizes.looks_up ? 1 : lora_splits(rows.num_rows, sizes.k);
   DeviceArray<float> t(static_cast<size_t>(splits * rows.num_rows * slots.max_ranks()));
 
   const int64_t n = std::accumulate(sizes.widths.begin(), sizes.widths.end(), int64_t{0});
@@ -220,13 +238,14 @@ void LoraCudaTest::run(const Case& sizes) {
   const auto base =
       rounded(sizes.dtype, random_values(num_rows * static_cast<size_t>(base_stride), random()));
   std::vector<float> before(num_rows * static_cast<size_t>(out_stride));
-  if (!sizes.gated) before = rounded(sizes.dtype, random_values(before.size(), random()));
+  if (!sizes.gated) before = rounded(sizes.out_dtype(), random_values(before.size(), random()));
   DeviceElements device_base(sizes.dtype, base);
   const std::vector<float> bias = random_values(static_cast<size_t>(n), random());
   DeviceArray<float> device_bias(bias);
-  DeviceElements out(sizes.dtype, before.size());
+  DeviceElements out(sizes.out_dtype(), before.size());
 
   CudaLoraExpand expand = {.dtype = sizes.dtype,
+                           .out_dtype = sizes.out_dtype(),
                            .rows = rows,
                            .layers = slots.table(),
                            .layer_stride = Slots::kStride,
@@ -256,17 +275,29 @@ void LoraCudaTest::run(const Case& sizes) {
     } else {
       out.upload(before);
     }
-    cuda::lora_shrink(stream(), {.dtype = sizes.dtype,
-                                 .rows = rows,
-                                 .layers = slots.table(),
-                                 .layer_stride = Slots::kStride,
-                                 .x = device_x.data(),
-                                 .x_stride = static_cast<int64_t>(x_stride),
-                                 .k = sizes.k,
-                                 .max_ranks = slots.max_ranks(),
-                                 .splits = splits,
-                                 .pairs = pairs,
-                                 .t = t.data()});
+    if (sizes.looks_up) {
+      cuda::lora_look_up(stream(), {.dtype = sizes.dtype,
+                                    .rows = rows,
+                                    .layers = slots.table(),
+                                    .layer_stride = Slots::kStride,
+                                    .ids = device_ids.data(),
+                                    .k = sizes.k,
+                                    .max_ranks = slots.max_ranks(),
+                                    .pairs = pairs,
+                                    .t = t.data()});
+    } else {
+      cuda::lora_shrink(stream(), {.dtype = sizes.dtype,
+                                   .rows = rows,
+                                   .layers = slots.table(),
+                                   .layer_stride = Slots::kStride,
+                                   .x = device_x.data(),
+                                   .x_stride = static_cast<int64_t>(x_stride),
+                                   .k = sizes.k,
+                                   .max_ranks = slots.max_ranks(),
+                                   .splits = splits,
+                                   .pairs = pairs,
+                                   .t = t.data()});
+    }
     cuda::lora_expand(stream(), expand);
     synchronize();
     return out.download_bytes();
@@ -276,8 +307,10 @@ void LoraCudaTest::run(const Case& sizes) {
   for (size_t row = 0; row < num_rows; ++row) {
     const int slot = slot_of[row + static_cast<size_t>(sizes.first_row)];
     const auto s = static_cast<size_t>(slot);
-    const std::vector<double> sums =
-        slot < 0 ? std::vector<double>() : slots.shrunk(s, &x[row * x_stride]);
+    std::vector<double> sums;
+    if (slot >= 0) {
+      sums = sizes.looks_up ? slots.looked_up(s, ids[row]) : slots.shrunk(s, &x[row * x_stride]);
+    }
     const auto changed = [&](size_t part, int64_t output, double value) {
       const auto at = static_cast<size_t>(expand.first_output[part] + output);
       return slot < 0 ? value : slots.changed(s, part, output, sums, value, bias[at]);
@@ -302,19 +335,19 @@ void LoraCudaTest::run(const Case& sizes) {
 
   bool whole = true;
   for (const int64_t width : sizes.widths) whole &= width % 8 == 0;
-  const bool takes_pairs = whole && takes_lora_pairs(sizes.dtype, sizes.k);
+  const bool takes_pairs = whole && takes_lora_pairs(sizes.dtype, sizes.looks_up ? 0 : sizes.k);
   for (const bool pairs : {false, true}) {
     if (pairs && !takes_pairs) continue;
     SCOPED_TRACE(pairs ? "by tensor cores" : "element by element");
     const std::vector<std::byte> bytes = run_kernels(pairs);
     ASSERT_TRUE(run_kernels(pairs) == bytes) << "a second run gives other bits";
-    const std::vector<float> actual = decode(sizes.dtype, bytes);
+    const std::vector<float> actual = decode(sizes.out_dtype(), bytes);
     for (size_t row = 0; row < num_rows; ++row) {
       const size_t at = row * static_cast<size_t>(out_stride);
       const std::span got(&actual[at], static_cast<size_t>(out_stride));
       const std::span wanted(&expected[at], got.size());
       const auto width = static_cast<size_t>(out_width);
-      ASSERT_TRUE(is_close(got.first(width), wanted.first(width), tolerance_of(sizes.dtype)))
+      ASSERT_TRUE(is_close(got.first(width), wanted.first(width), tolerance_of(sizes)))
           << "row " << row;
       if (sizes.gated) continue;  // poison lies between rows
       const bool is_base = slot_of[row + static_cast<size_t>(sizes.first_row)] < 0;
@@ -434,6 +467,47 @@ TEST_F(LoraCudaTest, TakesTheRowsOfPrompts) {
            .rows = {100, 300, 133, 77},
            .gated = gated});
     }
+  }
+}
+
+TEST_F(LoraCudaTest, AddsToLogits) {
+  for (const DType dtype : kDTypes) {
+    for (const int64_t vocab : {1, 40, 250, 4096}) {
+      for (const int rank : {5, 16, 70, 200}) {
+        run({.dtype = dtype,
+             .k = 264,
+             .widths = {vocab},
+             .ranks = {{rank}, {16}, {0}},
+             .rows = {3, 1, 40, 2},
+             .vectors = rank == 16,
+             .logits = true});
+      }
+    }
+    // The last ranks may have no part of the vocabulary.
+    run({.dtype = dtype, .widths = {0}, .ranks = {{16}}, .rows = {1, 5}, .logits = true});
+  }
+}
+
+TEST_F(LoraCudaTest, LooksUpTokens) {
+  for (const DType dtype : kDTypes) {
+    for (const int64_t vocab : {1, 57, 5000}) {
+      for (const int rank : {1, 16, 70, 200}) {
+        run({.dtype = dtype,
+             .k = vocab,
+             .widths = {rank == 70 ? 250 : 264},
+             .ranks = {{rank}, {9}},
+             .rows = {2, 1, 77},
+             .first_row = rank == 1 ? 7 : 0,
+             .vectors = rank == 16,
+             .looks_up = true});
+      }
+    }
+    run({.dtype = dtype,
+         .k = 300,
+         .widths = {1024},
+         .ranks = {{16}, {48}},
+         .rows = {100, 300, 233},
+         .looks_up = true});
   }
 }
 

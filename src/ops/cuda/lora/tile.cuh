@@ -146,14 +146,14 @@ __device__ __forceinline__ bool changes_part(const CudaLoraLayer& layer, int par
 }
 
 // The outputs of one of the lane's two rows.
-template <typename T>
-__device__ __forceinline__ Pack<T> add_sums(const Pack<T>& base, const TileSums& sums, int half,
-                                            const OutputChange& change) {
-  Pack<T> result;
+template <typename Out>
+__device__ __forceinline__ Pack<Out> add_sums(const Pack<Out>& base, const TileSums& sums, int half,
+                                              const OutputChange& change) {
+  Pack<Out> result;
 #pragma unroll
   for (int i = 0; i < kPackSize; ++i) {
     result.at[i] =
-        from_float<T>(change.apply(to_float(base.at[i]), sums.at[i / 2][2 * half + i % 2], i));
+        from_float<Out>(change.apply(to_float(base.at[i]), sums.at[i / 2][2 * half + i % 2], i));
   }
   return result;
 }

@@ -1,0 +1,246 @@
+// What adapters change beside linear layers within the model, on GPUs: the embedding, norms and the
+// output layer, against the CPU in float32.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/temporary_folder_test_util.h"
+#include "engine/gpu_test_util.h"
+#include "engine/lora_test_util.h"
+#include "engine/random_requests.h"
+#include "engine/speculative_test_util.h"
+#include "quire/llm_engine.h"
+
+namespace quire {
+namespace {
+
+using namespace engine_test;  // NOLINT(google-build-using-namespace)
+
+// Of adapters "a", "b" and so on, and one that changes only linear layers.
+std::vector<RandomAdapter> mixed_adapters() {
+  const std::vector<std::string> norms = {"norm", "input_layernorm", "post_attention_layernorm"};
+  std::vector<RandomAdapter> all = {
+      {.rank = 6, .modules = {"embed_tokens", "lm_head", "q_proj", "up_proj"}, .norms = norms},
+      {.rank = 16, .modules = {"lm_head"}},
+      {.rank = 5, .modules = {"embed_tokens"}},
+      {.rank = 1, .modules = {"o_proj"}, .norms = {"input_layernorm"}},
+      {.rank = 33,
+       .modules = {"embed_tokens", "lm_head", "down_proj"},
+       .is_dora = true,
+       .norms = {"norm"}},
+      {.rank = 8, .modules = {"q_proj", "down_proj"}}};
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].seed = i;
+    all[i].largest = 0.3F / static_cast<float>(1 + all[i].rank / 8);
+  }
+  return all;
+}
+
+class LoraExtrasOnGpus : public testing::TestWithParam<int> {
+ protected:
+  EngineConfig config_with(const std::vector<RandomAdapter>& adapters, const std::string& model) {
+    EngineConfig config = base_config(model);
+    config.device = "cpu";
+    config.dtype = "float32";
+    config.kv_cache_memory_bytes = int64_t{1} << 24;
+    config.lora.enabled = true;
+    config.lora.max_lora_rank = 33;
+    config.lora.max_loras = static_cast<int>(adapters.size());
+    for (const RandomAdapter& adapter : adapters) {
+      const std::string name = name_of_adapter(adapter);
+      write_adapter(root_.path() / model / name, model, adapter);
+      config.lora.modules.push_back({name, (root_.path() / model / name).string()});
+    }
+    return config;
+  }
+
+  static EngineConfig on_gpus(EngineConfig config) {
+    config.device = "cuda";
+    config.tensor_parallel_size = GetParam();
+    config.threads = GetParam();
+    return config;
+  }
+
+  static std::string name_of_adapter(const RandomAdapter& adapter) {
+    return std::string(1, static_cast<char>('a' + adapter.seed));
+  }
+
+  // Greedy, of prompts that share a beginning, with each adapter in turn and without.
+  static std::vector<RandomRequest> requests_for(const std::vector<RandomAdapter>& adapters) {
+    std::vector<RandomRequest> requests;
+    for (size_t i = 0; i < 2 * (adapters.size() + 1); ++i) {
+      RandomRequest request;
+      for (size_t j = 0; j < 5 + 9 * (i % 5); ++j) {
+        request.prompt.push_back(static_cast<int32_t>(1 + (j < 20 ? j * 7 : j * 5 + i) % 50));
+      }
+      request.params.temperature = 0;
+      request.params.ignore_eos = true;
+      request.params.max_tokens = 3 + static_cast<int64_t>(i);
+      request.params.logprobs = 2;
+      if (i % 3 == 0) request.params.prompt_logprobs = 1;
+      const size_t which = i % (adapters.size() + 1);
+      if (which > 0) request.lora = name_of_adapter(adapters[which - 1]);
+      requests.push_back(request);
+    }
+    return requests;
+  }
+
+  static std::vector<int> arrivals_of(const std::vector<RandomRequest>& requests) {
+    std::vector<int> arrivals;
+    for (int i = 0; i < std::ssize(requests); ++i) arrivals.push_back(i / 2);
+    return arrivals;
+  }
+
+  static void expect_close_logprobs(const std::vector<PositionLogprobs>& actual,
+                                    const std::vector<PositionLogprobs>& expected,
+                                    const std::string& where) {
+    ASSERT_EQ(actual.size(), expected.size()) << where;
+    for (size_t i = 0; i < actual.size(); ++i) {
+      ASSERT_EQ(actual[i].size(), expected[i].size()) << where << ", position " << i;
+      for (size_t j = 0; j < actual[i].size(); ++j) {
+        EXPECT_EQ(actual[i][j].token_id, expected[i][j].token_id) << where << ", position " << i;
+        EXPECT_NEAR(actual[i][j].logprob, expected[i][j].logprob, 2e-4)
+            << where << ", position " << i;
+      }
+    }
+  }
+
+  static void expect_same(const std::vector<RequestOutput>& actual,
+                          const std::vector<RequestOutput>& expected, const std::string& where) {
+    ASSERT_EQ(actual.size(), expected.size());
+    for (size_t i = 0; i < actual.size(); ++i) {
+      const std::string request = where + ", request " + std::to_string(i);
+      ASSERT_EQ(actual[i].outputs.size(), 1U) << request;
+      EXPECT_EQ(actual[i].outputs[0].token_ids, expected[i].outputs[0].token_ids) << request;
+      expect_close_logprobs(actual[i].outputs[0].logprobs, expected[i].outputs[0].logprobs,
+                            request);
+      expect_close_logprobs(actual[i].prompt_logprobs, expected[i].prompt_logprobs,
+                            request + ", its prompt");
+    }
+  }
+
+  TemporaryFolder root_;
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, LoraExtrasOnGpus, testing::Values(1, 2, 4),
+                         testing::PrintToStringParamName());
+
+TEST_P(LoraExtrasOnGpus, GiveTheLogprobsOfTheCpu) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  for (const std::string model : {"qwen3-tied", "llama-bias"}) {
+    const EngineConfig config = config_with(mixed_adapters(), model);
+    const std::vector<RandomRequest> requests = requests_for(mixed_adapters());
+    const std::vector<int> arrivals = arrivals_of(requests);
+    const auto expected = run(config, requests, arrivals);
+    const EngineConfig graphs = on_gpus(config);
+    expect_same(run(graphs, requests, arrivals), expected, model + " in graphs");
+    EngineConfig eager = graphs;
+    eager.enforce_eager = true;
+    eager.max_num_batched_tokens = 11;
+    expect_same(run(eager, requests, arrivals), expected, model + " in chunks");
+    EngineConfig few = graphs;
+    few.lora.max_loras = 2;
+    few.lora.max_cpu_loras = static_cast<int>(mixed_adapters().size());
+    expect_same(run(few, requests, arrivals), expected, model + " in two slots");
+  }
+}
+
+// Each adapter alone changes most answers, and the same slot serves one after the other.
+TEST_P(LoraExtrasOnGpus, EachMatters) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  EngineConfig config = on_gpus(config_with(mixed_adapters(), "qwen3-tied"));
+  config.lora.max_loras = 1;
+  config.lora.max_cpu_loras = 1;
+  LLMEngine engine(config);
+  const std::vector<RandomRequest> requests = requests_for({});
+  const auto answers_of = [&](const std::string& lora) {
+    std::vector<std::vector<int32_t>> answers;
+    for (const RandomRequest& request : requests) {
+      engine.add_request("", request.prompt, request.params,
+                         {.output_kind = OutputKind::kFinalOnly, .lora = lora});
+      while (!engine.is_finished()) {
+        for (const RequestOutput& output : engine.step()) {
+          answers.push_back(output.outputs[0].token_ids);
+        }
+      }
+    }
+    return answers;
+  };
+  const auto base = answers_of("");
+  std::vector<std::vector<std::vector<int32_t>>> all = {base};
+  for (const RandomAdapter& adapter : mixed_adapters()) {
+    const std::string name = name_of_adapter(adapter);
+    const auto answers = answers_of(name);
+    EXPECT_EQ(std::ranges::count(all, answers), 0) << name << " has the answers of another";
+    all.push_back(answers);
+    EXPECT_EQ(answers_of(""), base) << "after " << name;
+  }
+}
+
+// The pages of a prefix belong to what an adapter computes of it: its embedding and norms, too.
+TEST_P(LoraExtrasOnGpus, PrefixesAreTheAdapters) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  const EngineConfig config = config_with(mixed_adapters(), "qwen3-tied");
+  RandomRequest request = requests_for(mixed_adapters())[4];
+  request.params.prompt_logprobs.reset();
+  std::vector<RandomRequest> requests;
+  for (int round = 0; round < 2; ++round) {
+    for (const char* lora : {"a", "c", "d", ""}) {
+      request.lora = lora;
+      requests.push_back(request);
+    }
+  }
+  const std::vector<int> arrivals = {0, 30, 60, 90, 120, 150, 180, 210};
+  EngineConfig uncached = config;
+  uncached.enable_prefix_caching = false;
+  RunTotals totals;
+  const auto outputs = run(on_gpus(config), requests, arrivals, &totals);
+  expect_same(outputs, run(uncached, requests, arrivals), "cached");
+  EXPECT_GE(totals.prefix_cache_hits, 4 * 32);
+}
+
+// Each rank samples its share of the rows, once it has the logits of the others' parts of the
+// vocabulary; drafts have rows of logits, too.
+TEST_P(LoraExtrasOnGpus, TokensAreThoseOfTheCpuWhereRanksShareRows) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  const EngineConfig config = config_with(mixed_adapters(), "llama-bias");
+  std::vector<RandomRequest> requests = requests_for(mixed_adapters());
+  for (size_t i = requests.size(); i < 24; ++i) requests.push_back(requests[i % 14]);
+  for (RandomRequest& request : requests) {
+    request.params.logprobs.reset();
+    request.params.prompt_logprobs.reset();
+    request.params.max_tokens = 24;
+    // Of few tokens, so that they repeat.
+    for (const int32_t id : {3, 14, 15, 92}) request.params.logit_bias[id] = 25;
+  }
+  const std::vector<int> arrivals(requests.size(), 0);
+  const auto expected = run(config, requests, arrivals);
+  expect_same(run(on_gpus(config), requests, arrivals), expected, "without drafts");
+  EngineConfig drafts = on_gpus(config);
+  drafts.speculative_config = drafts_by("ngram", 3);
+  RunTotals totals;
+  expect_same(run(drafts, requests, arrivals, &totals), expected, "with drafts");
+  EXPECT_GT(totals.num_accepted_drafts, 0) << "the answers were meant to repeat themselves";
+}
+
+class LoraExtrasOnStages : public LoraExtrasOnGpus {};
+INSTANTIATE_TEST_SUITE_P(Ranks, LoraExtrasOnStages, testing::Values(1, 2),
+                         testing::PrintToStringParamName());
+
+// Half of the model's layers on each stage: the embedding on the first, the output on the last.
+TEST_P(LoraExtrasOnStages, GiveTheLogprobsOfTheCpu) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(2 * GetParam()));
+  for (const std::string model : {"qwen3-tied", "llama-bias"}) {
+    const EngineConfig config = config_with(mixed_adapters(), model);
+    const std::vector<RandomRequest> requests = requests_for(mixed_adapters());
+    const std::vector<int> arrivals = arrivals_of(requests);
+    EngineConfig stages = on_gpus(config);
+    stages.pipeline_parallel_size = 2;
+    stages.threads *= 2;
+    expect_same(run(stages, requests, arrivals), run(config, requests, arrivals), model);
+  }
+}
+
+}  // namespace
+}  // namespace quire
