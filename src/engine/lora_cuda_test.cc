@@ -132,6 +132,26 @@ TEST_P(LoraOnGpus, TokensAreThoseOfTheCpu) {
   }
 }
 
+// Few sequences at a time go through the kernel of a whole step, where the GPUs have one.
+TEST_P(LoraOnGpus, TokensOfFewSequencesAreThoseOfTheCpu) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  for (const char* model : {"qwen3-tied", "llama-bias"}) {
+    EngineConfig config = config_with(5, model);
+    config.max_num_seqs = 4;
+    const std::vector<RandomRequest> requests = requests_for(5);
+    const std::vector<int> arrivals(requests.size(), 0);
+    EngineConfig on_cpu = config;
+    on_cpu.device = "cpu";
+    const auto expected = run(on_cpu, requests, arrivals);
+    EngineConfig graphs = on_gpu(config, GetParam());
+    expect_tokens(run(graphs, requests, arrivals), expected, std::string(model) + " in graphs");
+    EngineConfig eager = graphs;
+    eager.enforce_eager = true;
+    eager.max_num_seqs = 1;
+    expect_tokens(run(eager, requests, arrivals), expected, std::string(model) + ", one by one");
+  }
+}
+
 TEST_P(LoraOnGpus, TheZeroAdapterIsTheBase) {
   QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
   EngineConfig config = on_gpu(base_config("qwen3-bf16"), GetParam());

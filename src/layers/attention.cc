@@ -53,7 +53,7 @@ void Attention::add_products(std::vector<MatrixProduct>& products) const {
   products.push_back(o_proj_.product("o_proj"));
 }
 
-bool Attention::describe(ops::DecoderStepLayer& layer) const {
+bool Attention::describe(ops::DecoderStepLayer& layer, const GpuLora* adapters) const {
   layer.qkv = &qkv_proj_.weight();
   layer.qkv_bias = qkv_proj_.added_bias();
   if (q_norm_) layer.q_norm = q_norm_->weight();
@@ -61,6 +61,10 @@ bool Attention::describe(ops::DecoderStepLayer& layer) const {
   layer.o = &o_proj_.weight();
   layer.o_bias = o_proj_.added_bias();
   layer.sliding_window = sliding_window_;
+  if (adapters != nullptr) {
+    layer.slots[ops::kQkvMatrix] = adapters->find(&qkv_proj_);
+    layer.slots[ops::kOutputMatrix] = adapters->find(&o_proj_);
+  }
   return true;
 }
 

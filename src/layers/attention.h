@@ -44,8 +44,8 @@ class Attention {
   // The products of one forward().
   void add_products(std::vector<MatrixProduct>& products) const;
   // Adds this layer to the description of a kernel for a whole step (ops/decoder_step.h). False
-  // where such a kernel cannot replace the layer.
-  bool describe(ops::DecoderStepLayer& layer) const;
+  // where such a kernel cannot replace the layer. `adapters`: what its steps may have; may be null.
+  bool describe(ops::DecoderStepLayer& layer, const GpuLora* adapters) const;
 
   // Of this rank.
   int num_heads() const { return num_heads_; }

@@ -163,6 +163,8 @@ class GpuLoraStep {
   void expand_gated(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
                     const Tensor& bias, const Tensor& gate_up, const Tensor& out) const;
   Tensor gate_up(int64_t rows, int64_t n) const { return adapters_.gate_up(rows, n); }
+  // All of the step's, for a kernel that runs all layers.
+  const ops::CudaLoraRows& rows() const { return rows_.tokens; }
 
   // The same for the output layer, whose rows are those of the logits: `in` of the model's type,
   // `out` float32. Null where no adapter of the step has a part of it.

@@ -47,11 +47,15 @@ void Mlp::add_products(std::vector<MatrixProduct>& products) const {
   products.push_back(down_proj_.product("down_proj"));
 }
 
-bool Mlp::describe(ops::DecoderStepLayer& layer) const {
+bool Mlp::describe(ops::DecoderStepLayer& layer, const GpuLora* adapters) const {
   layer.gate_up = &gate_up_proj_.weight();
   layer.gate_up_bias = gate_up_proj_.added_bias();
   layer.down = &down_proj_.weight();
   layer.down_bias = down_proj_.added_bias();
+  if (adapters != nullptr) {
+    layer.slots[ops::kGateUpMatrix] = adapters->find(&gate_up_proj_);
+    layer.slots[ops::kDownMatrix] = adapters->find(&down_proj_);
+  }
   return true;
 }
 

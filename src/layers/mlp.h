@@ -33,8 +33,8 @@ class Mlp {
   // The products of one forward().
   void add_products(std::vector<MatrixProduct>& products) const;
   // Adds this layer to the description of a kernel for a whole step (ops/decoder_step.h). False
-  // where such a kernel cannot replace the layer.
-  bool describe(ops::DecoderStepLayer& layer) const;
+  // where such a kernel cannot replace the layer. `adapters`: what its steps may have; may be null.
+  bool describe(ops::DecoderStepLayer& layer, const GpuLora* adapters) const;
 
   // in, out [T, hidden_size]; out may be in, and is this rank's part of a sum over the ranks.
   void forward(ForwardContext& context, const Tensor& in, const Tensor& out) const;

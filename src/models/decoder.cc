@@ -286,10 +286,10 @@ void DecoderLayer::add_products(std::vector<MatrixProduct>& products) const {
   mlp_.add_products(products);
 }
 
-bool DecoderLayer::describe(ops::DecoderStepLayer& layer) const {
+bool DecoderLayer::describe(ops::DecoderStepLayer& layer, const GpuLora* adapters) const {
   layer.input_norm = input_norm_.weight();
   layer.post_norm = post_attention_norm_.weight();
-  return attention_.describe(layer) && mlp_.describe(layer);
+  return attention_.describe(layer, adapters) && mlp_.describe(layer, adapters);
 }
 
 void DecoderLayer::forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& cache,
@@ -419,7 +419,7 @@ void Decoder::bind_cache(Stream& stream, Communicator& comm,
 void Decoder::make_decoder_step(Stream& stream, const PeerWords& peers) {
   std::vector<ops::DecoderStepLayer> layers(layers_.size());
   for (size_t i = 0; i < layers.size(); ++i) {
-    if (!layers_[i]->describe(layers[i])) return;
+    if (!layers_[i]->describe(layers[i], adapters_)) return;
   }
   const Attention& attention = layers_.front()->attention();
   const ops::DecoderStepModel model = {
@@ -464,8 +464,12 @@ IntermediateTensors Decoder::forward(ForwardContext& context,
 }
 
 bool Decoder::runs_one_step(const ForwardContext& context) const {
-  return context.lora == nullptr && context.gpu_lora == nullptr && decoder_step_ &&
-         decoder_step_->takes(context.batch) && can_tap(context.aux);
+  if (!decoder_step_ || context.lora != nullptr) return false;
+  if (context.gpu_lora != nullptr &&
+      !(decoder_step_->takes_adapters() && context.gpu_lora->extras() == LoraExtras())) {
+    return false;
+  }
+  return decoder_step_->takes(context.batch) && can_tap(context.aux);
 }
 
 // The kernel hands out all rows, of layers that this stage has. Stages are not asked for them.
@@ -490,7 +494,8 @@ void Decoder::run_step(ForwardContext& context, const IntermediateTensors& state
     embed_tokens(context, *embed_tokens_, in);
   }
   decoder_step_->run(context.stream, context.batch, in, final_norm_ ? state.hidden : both,
-                     taps_of(context.aux));
+                     taps_of(context.aux),
+                     context.gpu_lora != nullptr ? &context.gpu_lora->rows() : nullptr);
 }
 
 void Decoder::run_layers(ForwardContext& context, const IntermediateTensors& state) const {

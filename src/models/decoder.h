@@ -59,7 +59,7 @@ class DecoderLayer {
   void add_products(std::vector<MatrixProduct>& products) const;
 
   // As Attention and Mlp have it.
-  bool describe(ops::DecoderStepLayer& layer) const;
+  bool describe(ops::DecoderStepLayer& layer, const GpuLora* adapters) const;
   const Attention& attention() const { return attention_; }
 
   // Works in place. `layer`: its place in the model. In the first `hidden` doesn't hold anything
@@ -86,6 +86,7 @@ class Decoder final : public Model {
   std::vector<MemoryItem> memory() override;
   KvCacheShape kv_cache_shape() const override;
   std::vector<MatrixProduct> products() const override;
+  void bind_adapters(const GpuLora& adapters) override { adapters_ = &adapters; }
   void bind_cache(Stream& stream, Communicator& comm,
                   std::span<const KvCacheView> kv_caches) override;
   IntermediateTensors forward(ForwardContext& context,
@@ -119,6 +120,7 @@ class Decoder final : public Model {
   std::optional<RmsNorm> final_norm_;
   std::optional<VocabTable> lm_head_;
   std::span<const KvCacheView> kv_caches_;
+  const GpuLora* adapters_ = nullptr;  // null where none are served
   // On a GPU that has the kernel.
   std::optional<ops::DecoderStep> decoder_step_;
 };

@@ -127,6 +127,9 @@ class Model {
   // The matrix products of a step of this rank, in order: those of every layer, and the logits'.
   virtual std::vector<MatrixProduct> products() const = 0;
 
+  // Tells the model of the adapters that its steps on a GPU may have, before bind_cache(). They
+  // outlive the model's steps.
+  virtual void bind_adapters(const GpuLora&) {}
   // Tells the model where its keys and values are, before the first forward(): one view for each
   // layer of this stage, in order. `comm` is that of all later calls.
   virtual void bind_cache(Stream& stream, Communicator& comm,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <initializer_list>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -57,6 +59,20 @@ CudaDecoderLayer to_cuda(const DecoderStepLayer& layer, const KvCacheView& cache
           .sliding_window = layer.sliding_window};
 }
 
+// Whether the slots of a layer are as the kernel takes them: parts one behind the other.
+bool has_parts(const LoraSlotLayer& slots, std::initializer_list<int64_t> widths) {
+  if (slots.num_parts != std::ssize(widths)) return false;
+  if (slots.max_ranks > slots.num_parts * kMaxDecoderStepRank) return false;
+  int64_t first = 0;
+  int part = 0;
+  for (const int64_t width : widths) {
+    if (slots.first_output[part] != first || slots.num_outputs[part] != width) return false;
+    first += width;
+    ++part;
+  }
+  return true;
+}
+
 CudaDecoderTaps taps_of(const DecoderStepTaps& taps, const CudaDecoderStep& args) {
   CudaDecoderTaps result;
   result.count = static_cast<int>(taps.layers.size());
@@ -76,8 +92,9 @@ CudaDecoderTaps taps_of(const DecoderStepTaps& taps, const CudaDecoderStep& args
 }  // namespace
 
 size_t DecoderStep::bytes(int64_t num_layers) {
-  return kScratchBytes + align_up(static_cast<size_t>(num_layers) * sizeof(CudaDecoderLayer)) +
-         align_up(kRowNumbersBytes);
+  const auto layers = static_cast<size_t>(num_layers);
+  return kScratchBytes + align_up(layers * sizeof(CudaDecoderLayer)) +
+         align_up(layers * kNumDecoderMatrices * sizeof(int32_t)) + align_up(kRowNumbersBytes);
 }
 
 bool DecoderStep::takes_weights(const DecoderStepModel& model) {
@@ -97,6 +114,20 @@ bool DecoderStep::takes_weights(const DecoderStepModel& model) {
   });
 }
 
+bool DecoderStep::takes_slots(const DecoderStepModel& model) {
+  const DecoderStepLayer& first = model.layers.front();
+  if (model.peers.size > 1 || first.slots[0] == nullptr) return false;
+  const int64_t attention = first.o->k();
+  const int64_t kv = (first.qkv->n() - attention) / 2;
+  return std::ranges::all_of(model.layers, [&](const DecoderStepLayer& layer) {
+    const auto& slots = layer.slots;
+    return has_parts(*slots[kQkvMatrix], {attention, kv, kv}) &&
+           has_parts(*slots[kOutputMatrix], {layer.o->n()}) &&
+           has_parts(*slots[kGateUpMatrix], {layer.down->k(), layer.down->k()}) &&
+           has_parts(*slots[kDownMatrix], {layer.down->n()});
+  });
+}
+
 std::optional<DecoderStep> DecoderStep::make(Stream& stream, const DecoderStepModel& model) {
   if (stream.is_cpu() || !stream.computes() || model.layers.empty() || !takes_weights(model)) {
     return std::nullopt;
@@ -111,6 +142,14 @@ std::optional<DecoderStep> DecoderStep::make(Stream& stream, const DecoderStepMo
   step.num_layers_ = static_cast<int>(model.layers.size());
   CudaDecoderStep sizes = step.arguments(ForwardBatch(), Tensor());
   if (!stream.cuda_kernels().supports_decoder_step(stream.cuda(), sizes)) return std::nullopt;
+  if (takes_slots(model)) {
+    CudaDecoderStep adapted = sizes;
+    adapted.lora.rows.max_items = 1;
+    if (stream.cuda_kernels().supports_decoder_step(stream.cuda(), adapted)) {
+      sizes = adapted;
+      step.keep_places(model, stream.device());
+    }
+  }
 
   const auto scratch_bytes =
       static_cast<size_t>(stream.cuda_kernels().decoder_step_scratch_bytes(sizes));
@@ -132,6 +171,28 @@ std::optional<DecoderStep> DecoderStep::make(Stream& stream, const DecoderStepMo
   });
   device.memory->finish_uploads();
   return step;
+}
+
+void DecoderStep::keep_places(const DecoderStepModel& model, const Device& device) {
+  const DecoderStepLayer& first = model.layers.front();
+  slot_table_ = first.slots[0]->slots;
+  slot_stride_ = first.slots[0]->stride;
+  for (const DecoderStepLayer& layer : model.layers) {
+    for (const LoraSlotLayer* slots : layer.slots) {
+      check(slots->stride == slot_stride_, "a slot's table has all layers");
+      slot_table_ = std::min(slot_table_, slots->slots, std::less<>());
+    }
+  }
+  std::vector<int32_t> places;
+  for (const DecoderStepLayer& layer : model.layers) {
+    for (const LoraSlotLayer* slots : layer.slots) {
+      places.push_back(static_cast<int32_t>(slots->slots - slot_table_));
+    }
+  }
+  const size_t bytes = places.size() * sizeof(int32_t);
+  slot_places_ = Buffer(bytes, device);
+  device.memory->upload(slot_places_.data(), bytes,
+                        [&](std::byte* to) { std::memcpy(to, places.data(), bytes); });
 }
 
 CudaDecoderStep DecoderStep::arguments(const ForwardBatch& batch, const Tensor& out) const {
@@ -185,8 +246,17 @@ bool DecoderStep::takes(const ForwardBatch& batch, int64_t hidden, const WeightF
 }
 
 void DecoderStep::run(Stream& stream, const ForwardBatch& batch, const Tensor& in,
-                      const Tensor& out, const DecoderStepTaps& taps) const {
+                      const Tensor& out, const DecoderStepTaps& taps,
+                      const CudaLoraRows* adapters) const {
   CudaDecoderStep args = arguments(batch, out);
+  if (adapters != nullptr) {
+    check(takes_adapters() && adapters->first_row == 0 && adapters->num_rows == args.rows,
+          "adapters are those of a step's rows, for a kernel that takes them");
+    args.lora = {.rows = *adapters,
+                 .table = slot_table_,
+                 .slot_stride = slot_stride_,
+                 .places = reinterpret_cast<const int32_t*>(slot_places_.data())};
+  }
   args.taps = taps_of(taps, args);
   const auto check_sizes = [&](const Tensor& tensor, bool is_state) {
     check(tensor.contiguous() && tensor.dtype() == args.dtype &&

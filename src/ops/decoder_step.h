@@ -20,6 +20,7 @@
 #include "core/peer_words.h"
 #include "core/stream.h"
 #include "ops/cuda/decoder_step_kernels.h"
+#include "ops/lora_slots.h"
 #include "ops/weight.h"
 
 namespace quire::ops {
@@ -39,6 +40,8 @@ struct DecoderStepLayer {
   const Weight* down = nullptr;
   Tensor down_bias;
   int64_t sliding_window = 0;
+  // By DecoderMatrix; null where no adapters are served.
+  const LoraSlotLayer* slots[kNumDecoderMatrices] = {};
 };
 
 struct DecoderStepModel {
@@ -72,6 +75,9 @@ class DecoderStep {
   // layers of this type or all of the same float8 or, on one rank, integers, whose inputs are in
   // their order. There is a layer.
   static bool takes_weights(const DecoderStepModel& model);
+  // Whether the kernel may be given adapters in the slots of the model's layers: on one of several
+  // ranks it may not, and a part of a slot has up to kMaxDecoderStepRank ranks.
+  static bool takes_slots(const DecoderStepModel& model);
   // Nothing where takes_weights() is false, `stream` is the CPU's, or it has no such kernel for
   // this model. Weights and caches must outlive the object.
   static std::optional<DecoderStep> make(Stream& stream, const DecoderStepModel& model);
@@ -80,21 +86,25 @@ class DecoderStep {
   // the same for a model of this hidden size with layers of these weights.
   bool takes(const ForwardBatch& batch) const { return takes(batch, hidden_, weights_); }
   static bool takes(const ForwardBatch& batch, int64_t hidden, const WeightFormat& weights);
+  // Whether run() may be given adapters: their slots are such, and the kernel has a form for them.
+  bool takes_adapters() const { return slot_table_ != nullptr; }
   // `in`: of a model with an embedding [num_tokens, hidden], the tokens' embeddings, where each
   // rank has only a part of the table, and else undefined. Of one without it the state [2,
   // num_tokens, hidden], whose hidden is already the sum over the ranks. `out`: of a model with a
   // final norm [num_tokens, hidden], the normed hidden state of each token, else a state; it may be
-  // `in`.
+  // `in`. `adapters`: of the batch's rows, in the layers' slots; null: none has one.
   void run(Stream& stream, const ForwardBatch& batch, const Tensor& in, const Tensor& out,
-           const DecoderStepTaps& taps = {}) const;
+           const DecoderStepTaps& taps = {}, const CudaLoraRows* adapters = nullptr) const;
 
  private:
   DecoderStep() = default;
 
   CudaDecoderStep arguments(const ForwardBatch& batch, const Tensor& out) const;
+  void keep_places(const DecoderStepModel& model, const Device& device);
 
   Buffer layers_;  // CudaDecoderLayer[num_layers]
   Buffer scratch_;
+  Buffer slot_places_;      // CudaDecoderLora::places, where it takes adapters
   Buffer row_numbers_;      // int32[kMaxDecoderStepRows]: 0, 1, ...
   DecoderStepModel model_;  // its spans are not looked at after make()
   KvCacheView cache_;       // of layer 0
@@ -102,6 +112,8 @@ class DecoderStep {
   int64_t hidden_ = 0;
   int64_t inner_ = 0;
   int num_layers_ = 0;
+  const CudaLoraLayer* slot_table_ = nullptr;
+  int64_t slot_stride_ = 0;
 };
 
 }  // namespace quire::ops

@@ -27,6 +27,37 @@ TEST(DecoderStep, DeclinesWeightsThatItsKernelDoesNotRead) {
   }
 }
 
+// Slots of a model with 4 query heads and 2 KV heads of 8.
+TEST(DecoderStep, TakesSlotsOfFewRanksOnOneRank) {
+  const Weight qkv(DType::kBFloat16, 64, 16);
+  const Weight o(DType::kBFloat16, 16, 32);
+  const Weight gate_up(DType::kBFloat16, 48, 16);
+  const Weight down(DType::kBFloat16, 16, 24);
+  LoraSlotLayer slots[kNumDecoderMatrices] = {
+      {.max_ranks = 192, .num_parts = 3, .first_output = {0, 32, 48}, .num_outputs = {32, 16, 16}},
+      {.max_ranks = 64, .num_parts = 1, .num_outputs = {16}},
+      {.max_ranks = 128, .num_parts = 2, .first_output = {0, 24}, .num_outputs = {24, 24}},
+      {.max_ranks = 64, .num_parts = 1, .num_outputs = {16}}};
+  DecoderStepLayer layer;
+  layer.qkv = &qkv;
+  layer.o = &o;
+  layer.gate_up = &gate_up;
+  layer.down = &down;
+  DecoderStepModel model;
+  model.layers = {&layer, 1};
+  EXPECT_FALSE(DecoderStep::takes_slots(model)) << "no adapters are served";
+  for (int i = 0; i < kNumDecoderMatrices; ++i) layer.slots[i] = &slots[i];
+  EXPECT_TRUE(DecoderStep::takes_slots(model));
+  model.peers.size = 2;
+  EXPECT_FALSE(DecoderStep::takes_slots(model));
+  model.peers.size = 1;
+  slots[kDownMatrix].max_ranks = 80;
+  EXPECT_FALSE(DecoderStep::takes_slots(model));
+  slots[kDownMatrix].max_ranks = 64;
+  slots[kQkvMatrix].first_output[1] = 40;
+  EXPECT_FALSE(DecoderStep::takes_slots(model));
+}
+
 ForwardBatch decodes(int64_t num_seqs, int64_t num_queries, int64_t context) {
   ForwardBatch batch;
   batch.num_tokens = num_seqs * num_queries;

@@ -37,6 +37,7 @@ class GpuLoraSlots {
   GpuLoraSlots(const Model& model, const RunnerOptions& options, const Device& device,
                ThreadPool& pool);
 
+  const GpuLora& adapters() const { return adapters_; }
   // Of the device's memory.
   static size_t bytes(const Model& model, const RunnerOptions& options);
 

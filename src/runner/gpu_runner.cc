@@ -74,6 +74,7 @@ GpuRunner::GpuRunner(const RunnerOptions& options, const GpuRank& gpu, const Ran
                                               options.model.config.vocab_size)),
       results_(library_.allocate_pinned(inputs_.num_arrays() * result_bytes())),
       table_(options.eos_token_ids) {
+  if (lora_slots_) model_->bind_adapters(lora_slots_->adapters());
   model_->bind_cache(stream_, comm_, kv_cache_.layers());
   if (options.draft) {
     drafter_ = GpuDrafter::make(options,

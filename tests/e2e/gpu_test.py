@@ -69,6 +69,10 @@ class SameTokens(CliTest):
             self.assertNotEqual(expected[2], expected[5])  # the same prompt, with "all" and without an adapter
             self.assertEqual(tokens(env=gpus()), expected)
             self.assertEqual(tokens("--pipeline-parallel-size", "2", env=gpus(2)), expected)
+            for arguments in ((), ("--max-num-seqs", "2"), ("--max-num-seqs", "2", "--enforce-eager")):
+                self.assertEqual(tokens(*arguments, env=gpus(decoder_step=1)), expected)
+            self.assertEqual(tokens("--pipeline-parallel-size", "2", "--max-num-seqs", "4",
+                                    env=gpus(2, decoder_step=1)), expected)
             self.assertEqual(tokens("--tensor-parallel-size", "2", env=gpus(2, decoder_step=1)), expected)
             self.assertEqual(tokens("--max-num-batched-tokens", "8", "--enforce-eager", env=gpus(pace="lazy")), expected)
             self.assert_ok(run("bench", "latency", LEXICON, "--batch", "3", "--input-len", "16", "--output-len", "4",
@@ -333,6 +337,20 @@ class Faults(CliTest):
                                   count, env=gpus(count, fault=fault, decoder_step=decoder_step))
                 self.assert_error(result, 1, "CUDA failed", "illegal memory access", fault.split(":")[1])
                 self.assertLess(time.monotonic() - start, END_S)
+
+    def test_the_kernel_of_a_whole_step_takes_adapters(self):
+        # Its first run fails, where there is one: not of more ranks than it takes, nor on several GPUs.
+        with tempfile.TemporaryDirectory() as root:
+            for rank, gpu_count, is_run in ((16, 1, True), (64, 1, True), (65, 1, False), (16, 2, False)):
+                with self.subTest(rank=rank, gpus=gpu_count):
+                    folder = write_adapter(pathlib.Path(root) / f"{gpu_count}-{rank}", seed=rank, rank=rank)
+                    result = run("generate", LEXICON, "--dtype", "float32", "--max-tokens", "8", "-p", "a", "--lora",
+                                 f"a={folder}", "--tensor-parallel-size", gpu_count,
+                                 env=gpus(gpu_count, fault="0:decoder_step:1", decoder_step=1))
+                    if is_run:
+                        self.assert_error(result, 1, "CUDA failed", "illegal memory access", "decoder_step")
+                    else:
+                        self.assert_ok(result)
 
     def test_stages(self):
         # In a stage's layers, in what it hands to the next, in the ids that come back, in sampling.

@@ -39,12 +39,14 @@ class DecoderStep {
         norm(hidden_.data(), residual_.data(), layer.input_norm, hidden_.data());
       }
       tap(i);
+      layer_ = i;
       attend(layer);
       norm(hidden_.data(), residual_.data(), layer.post_norm, hidden_.data());
-      product(hidden_, args_.hidden, weight(layer.gate_up_weight, layer.gate_up_scales),
-              layer.gate_up_bias, 2 * args_.inner, true, inner_);
-      product(inner_, args_.inner, weight(layer.down_weight, layer.down_scales), layer.down_bias,
-              args_.hidden, false, hidden_);
+      product(ops::kGateUpMatrix, hidden_, args_.hidden,
+              weight(layer.gate_up_weight, layer.gate_up_scales), layer.gate_up_bias,
+              2 * args_.inner, inner_);
+      product(ops::kDownMatrix, inner_, args_.inner, weight(layer.down_weight, layer.down_scales),
+              layer.down_bias, args_.hidden, hidden_);
       sum_over_ranks(1);
     }
     end();
@@ -116,9 +118,74 @@ class DecoderStep {
     return {.format = args_.weight_format, .data = data, .scales = scales};
   }
 
-  // in [rows, k] to out [rows, n], or [rows, n / 2] where it is gated.
-  void product(const Array& in, int64_t k, const ops::WeightView& weight, const float* bias,
-               int64_t n, bool gated, Array& out) const {
+  // in [rows, k] to out [rows, n], or [rows, n / 2] of gate and up.
+  void product(ops::DecoderMatrix matrix, const Array& in, int64_t k, const ops::WeightView& weight,
+               const float* bias, int64_t n, Array& out) const {
+    const bool gated = matrix == ops::kGateUpMatrix;
+    if (args_.lora.rows.max_items == 0) return base_product(in, k, weight, bias, n, gated, out);
+    if (!gated) {
+      base_product(in, k, weight, bias, n, false, out);
+      return add_adapters(matrix, in, k, bias, n, nullptr, out);
+    }
+    Array gate_up = array(n);
+    base_product(in, k, weight, bias, n, false, gate_up);
+    add_adapters(matrix, in, k, bias, n, &gate_up, out);
+  }
+
+  // To the base's product in `out`; with gate_up to that, whose activation goes to `out`.
+  void add_adapters(ops::DecoderMatrix matrix, const Array& in, int64_t k, const float* bias,
+                    int64_t n, const Array* gate_up, Array& out) const {
+    const ops::CudaDecoderLora& lora = args_.lora;
+    const int32_t place = lora.places[layer_ * ops::kNumDecoderMatrices + matrix];
+    const int64_t max_ranks = ops::kMaxLoraParts * int64_t{ops::kMaxDecoderStepRank};
+    std::vector<float> t(static_cast<size_t>(args_.rows * max_ranks));
+    lora_shrink({.dtype = args_.dtype,
+                 .rows = lora.rows,
+                 .layers = lora.table + place,
+                 .layer_stride = lora.slot_stride,
+                 .x = in.data(),
+                 .x_stride = k,
+                 .k = k,
+                 .max_ranks = max_ranks,
+                 .splits = 1,
+                 .pairs = false,
+                 .t = t.data()});
+    ops::CudaLoraExpand expand = {.dtype = args_.dtype,
+                                  .out_dtype = args_.dtype,
+                                  .rows = lora.rows,
+                                  .layers = lora.table + place,
+                                  .layer_stride = lora.slot_stride,
+                                  .t = t.data(),
+                                  .max_ranks = max_ranks,
+                                  .splits = 1,
+                                  .pairs = false,
+                                  .num_parts = 1,
+                                  .first_output = {},
+                                  .num_outputs = {n},
+                                  .silu_and_mul = gate_up != nullptr,
+                                  .gate_up = gate_up == nullptr ? nullptr : gate_up->data(),
+                                  .gate_up_stride = n,
+                                  .bias = bias,
+                                  .out = out.data(),
+                                  .out_stride = gate_up == nullptr ? n : n / 2};
+    if (gate_up != nullptr) set_parts(expand, {n / 2, n / 2});
+    const int64_t kv = (n - q_width_) / 2;
+    if (matrix == ops::kQkvMatrix) set_parts(expand, {q_width_, kv, kv});
+    lora_expand(expand);
+  }
+
+  static void set_parts(ops::CudaLoraExpand& expand, const std::vector<int64_t>& widths) {
+    expand.num_parts = static_cast<int>(widths.size());
+    int64_t first = 0;
+    for (int part = 0; part < expand.num_parts; ++part) {
+      expand.first_output[part] = first;
+      expand.num_outputs[part] = widths[static_cast<size_t>(part)];
+      first += expand.num_outputs[part];
+    }
+  }
+
+  void base_product(const Array& in, int64_t k, const ops::WeightView& weight, const float* bias,
+                    int64_t n, bool gated, Array& out) const {
     linear({.dtype = args_.dtype,
             .in = in.data(),
             .in_stride = k,
@@ -137,8 +204,8 @@ class DecoderStep {
     ops::CudaKvCache cache = args_.cache;
     cache.keys = layer.keys;
     cache.values = layer.values;
-    product(hidden_, args_.hidden, weight(layer.qkv_weight, layer.qkv_scales), layer.qkv_bias,
-            qkv_width_, false, qkv_);
+    product(ops::kQkvMatrix, hidden_, args_.hidden, weight(layer.qkv_weight, layer.qkv_scales),
+            layer.qkv_bias, qkv_width_, qkv_);
     qk_norm_rope_cache({.dtype = args_.dtype,
                         .qkv = qkv_.data(),
                         .num_heads = args_.num_heads,
@@ -170,8 +237,8 @@ class DecoderStep {
     attention.query_start = args_.query_start == nullptr ? query_start.data() : args_.query_start;
     attention.cache = cache;
     paged_attention(attention);
-    product(attended_, q_width_, weight(layer.o_weight, layer.o_scales), layer.o_bias, args_.hidden,
-            false, hidden_);
+    product(ops::kOutputMatrix, attended_, q_width_, weight(layer.o_weight, layer.o_scales),
+            layer.o_bias, args_.hidden, hidden_);
     sum_over_ranks(0);
   }
 
@@ -221,6 +288,7 @@ class DecoderStep {
   }
 
   const ops::CudaDecoderStep& args_;
+  int layer_ = 0;  // that runs
   int64_t q_width_;
   int64_t qkv_width_;
   Array residual_;

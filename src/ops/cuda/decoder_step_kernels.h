@@ -5,6 +5,7 @@
 #include "core/dtype.h"
 #include "core/peer_words.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/lora_kernels.h"
 #include "ops/weight_format.h"
 
 namespace quire::ops {
@@ -46,6 +47,21 @@ struct CudaDecoderTaps {
   void* out = nullptr;                   // [rows, count * hidden], layer by layer
 };
 
+// Matrices of a layer that adapters add to, in the order of their products.
+enum DecoderMatrix { kQkvMatrix, kOutputMatrix, kGateUpMatrix, kDownMatrix, kNumDecoderMatrices };
+// Ranks of a part that an adapter has at most.
+inline constexpr int kMaxDecoderStepRank = 64;
+
+// Adapters of a step's rows (ops/cuda/lora_kernels.h). A slot has CudaLoraLayers of the layers'
+// matrices: those of qkv have the parts q, k and v, those of gate and up these two.
+struct CudaDecoderLora {
+  CudaLoraRows rows = {};                // max_items 0: no row has an adapter; else as many as rows
+  const CudaLoraLayer* table = nullptr;  // of slot 0
+  int64_t slot_stride = 0;               // from one slot's to the next one's
+  // [num_layers][kNumDecoderMatrices], device memory: where in a slot's table a matrix is.
+  const int32_t* places = nullptr;
+};
+
 // A decode step of a few sequences in one persistent kernel: embedding, all layers, final norm
 // (models/decoder.h); or a stage's part of it. A sequence has one row, or several, each of which
 // sees those before it. Each of several ranks has its shards of weights and heads, and they take
@@ -85,6 +101,7 @@ struct CudaDecoderStep {
   // steps.
   PeerWords peers = {};
   CudaDecoderTaps taps = {};
+  CudaDecoderLora lora = {};
 };
 
 // Words for each half of a layer, each rank and each row.

@@ -15,6 +15,8 @@ struct Exchanges {
   Word* attention;
   Word* inner;
   Word* partials;  // see attention.cuh
+  Word* lora;      // see adapters.cuh; for each of a layer's matrices so many words
+  int64_t lora_words;
   uint32_t* last_tag;
   uint32_t* finished_blocks;
 };
@@ -42,6 +44,11 @@ struct SharedLayout {
   int ring_at;
   int num_slots;
   int most_on_way;  // slots that are filled at a time
+  // Where there are adapters: see adapters.cuh.
+  int lora_at;
+  int lora_entries_at;
+  int lora_sums_at;
+  int lora_added_at;
   int bytes;
 };
 

@@ -14,11 +14,13 @@
 // the sum of what all ranks have for it (sum_over_ranks() of exchange.cuh).
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "base/ceil_div.h"
 #include "core/check_cuda.h"
 #include "core/launch.cuh"
 #include "core/stream_cuda.h"
+#include "ops/cuda/decoder_step/adapters.cuh"
 #include "ops/cuda/decoder_step/kernel.cuh"
 #include "ops/cuda/elements.cuh"
 
@@ -27,6 +29,10 @@ namespace {
 
 using namespace step;  // NOLINT(google-build-using-namespace)
 
+bool has_adapters(const CudaDecoderStep& args) {
+  return args.lora.rows.max_items > 0;
+}
+
 // Words of the exchanges, for the most rows: the scratch is the same for all.
 struct ExchangeSizes {
   int64_t hidden;
@@ -34,15 +40,22 @@ struct ExchangeSizes {
   int64_t attention;
   int64_t inner;
   int64_t partials;
+  int64_t lora;  // of each of a layer's matrices; 0: there are no adapters
 
   explicit ExchangeSizes(const CudaDecoderStep& args)
       : hidden(kMaxRows * args.hidden / 2),
         qkv(kMaxRows * int64_t{args.num_heads + 2 * args.num_kv_heads} * args.head_dim / 2),
         attention(kMaxRows * int64_t{args.num_heads} * args.head_dim / 2),
         inner(kMaxRows * args.inner / 2),
-        partials(int64_t{kMaxRows} * args.num_heads * kMaxChunks * (args.head_dim + 2)) {}
+        partials(int64_t{kMaxRows} * args.num_heads * kMaxChunks * (args.head_dim + 2)),
+        lora(has_adapters(args)
+                 ? most_piece_words(
+                       std::max({args.hidden, args.inner, int64_t{args.num_heads} * args.head_dim}))
+                 : 0) {}
 
-  int64_t total() const { return 2 * hidden + qkv + attention + inner + partials; }
+  int64_t total() const {
+    return 2 * hidden + qkv + attention + inner + partials + kNumDecoderMatrices * lora;
+  }
 };
 
 constexpr int64_t kHeaderBytes = 128;
@@ -64,6 +77,8 @@ Exchanges exchanges_in(void* scratch, const ExchangeSizes& sizes) {
   exchanges.attention = take(sizes.attention);
   exchanges.inner = take(sizes.inner);
   exchanges.partials = take(sizes.partials);
+  exchanges.lora = take(kNumDecoderMatrices * sizes.lora);
+  exchanges.lora_words = sizes.lora;
   return exchanges;
 }
 
@@ -129,13 +144,33 @@ struct ProductSize {
   }
 };
 
+// Takes room for adapters from `at` on; returns its end.
+int64_t place_adapters(SharedLayout& layout, int64_t at, const CudaDecoderStep& args, int64_t rows,
+                       int64_t most_groups) {
+  const auto take = [&at](int64_t bytes) {
+    const int64_t begin = std::exchange(at, at + ceil_div(bytes, int64_t{16}) * 16);
+    return static_cast<int>(begin);
+  };
+  const auto places = int64_t{args.num_layers} * kNumDecoderMatrices;
+  layout.lora_at = take(static_cast<int64_t>(sizeof(StepAdapters)) + 4 * places);
+  constexpr int64_t kBuffers = 4;
+  layout.lora_entries_at =
+      take(kBuffers * rows * kNumDecoderMatrices * static_cast<int64_t>(sizeof(CudaLoraLayer)));
+  layout.lora_sums_at = take(4 * rows * kRowRanks);
+  layout.lora_added_at = take(4 * rows * most_groups * kGroupRows);
+  return at;
+}
+
 // With activations in parts of so many column slots. The ring gets what the others leave.
 SharedLayout layout_with(int64_t slots_in_part, const SlotUse& use,
-                         std::span<const ProductSize> products, int64_t rows, int64_t max_bytes) {
+                         std::span<const ProductSize> products, const CudaDecoderStep& args,
+                         int64_t rows, int64_t max_bytes) {
   int64_t sums = kAttentionScratchBytes + (rows - 1) * kOwnTokenBytes;
   int64_t longest_part = 0;  // in slots of the ring
+  int64_t most_groups = 0;
   for (const ProductSize& product : products) {
     sums = std::max(sums, product.sum_bytes(use, rows));
+    most_groups = std::max(most_groups, product.groups);
     longest_part =
         std::max(longest_part, product.groups * std::min(product.column_slots(use), slots_in_part));
   }
@@ -143,8 +178,11 @@ SharedLayout layout_with(int64_t slots_in_part, const SlotUse& use,
   layout.x_at = static_cast<int>(kScratchAt + ceil_div(sums, 128) * 128);
   layout.x_columns = static_cast<int>(slots_in_part * use.columns);
   layout.x_stride = static_cast<int>(use.row_stride(layout.x_columns));
-  const int64_t x_end = layout.x_at + use.activation_bytes(rows, layout.x_columns);
-  layout.ring_at = static_cast<int>(ceil_div(x_end, int64_t{128}) * 128);
+  int64_t end = layout.x_at + use.activation_bytes(rows, layout.x_columns);
+  if (has_adapters(args)) {
+    end = place_adapters(layout, ceil_div(end, int64_t{16}) * 16, args, rows, most_groups);
+  }
+  layout.ring_at = static_cast<int>(ceil_div(end, int64_t{128}) * 128);
   layout.num_slots = static_cast<int>(
       std::clamp((max_bytes - layout.ring_at) / use.bytes, int64_t{0}, int64_t{kMaxSlots}));
   // See multiply_slots(): a slot that a part uses again has to come to the same warps.
@@ -179,8 +217,8 @@ SharedLayout layout_for(const CudaDecoderStep& args, int64_t rows, const CudaStr
   while (most > 1 && use.activation_bytes(rows, most * use.columns) > most_bytes) --most;
   SharedLayout best{};
   for (int64_t slots = most; slots > 0; --slots) {
-    const SharedLayout layout =
-        layout_with(slots, use, products, rows, static_cast<int64_t>(stream.max_shared_bytes()));
+    const SharedLayout layout = layout_with(slots, use, products, args, rows,
+                                            static_cast<int64_t>(stream.max_shared_bytes()));
     if (layout.num_slots > best.num_slots) best = layout;
     if (best.num_slots >= enough_slots) break;
   }
@@ -191,7 +229,7 @@ Kernel kernel_for(const CudaDecoderStep& args) {
   const WeightFormat& format = args.weight_format;
   switch (format.kind) {
     case WeightKind::kDense:
-      return dense_kernel(args);
+      return has_adapters(args) ? dense_lora_kernel(args) : dense_kernel(args);
     case WeightKind::kFloat8:
       return format.group_size == 0 ? float8_kernel(args) : float8_blocks_kernel(args);
     case WeightKind::kInt4:
@@ -238,6 +276,11 @@ bool takes_weights(const CudaDecoderStep& args) {
   return true;
 }
 
+// Adapters are taken beside dense weights in bfloat16.
+bool takes_adapters(const CudaDecoderStep& args) {
+  return args.weight_format.is_dense() && args.dtype == DType::kBFloat16;
+}
+
 bool takes(const CudaStream& stream, const CudaDecoderStep& args) {
   if (stream.compute_capability() < 90) return false;
   if (args.dtype != DType::kBFloat16 && args.dtype != DType::kFloat16) return false;
@@ -254,6 +297,7 @@ bool takes(const CudaStream& stream, const CudaDecoderStep& args) {
   if (!takes_weights(args)) return false;
   const int64_t blocks = stream.num_multiprocessors();
   if (!work_fits(args, blocks)) return false;
+  if (has_adapters(args) && !takes_adapters(args)) return false;
   // A thread owns an element of the residual.
   const SlotUse use = slot_use(args);
   if (use.most_groups(args.hidden, blocks) * use.unit_rows * kMaxRows > kComputeThreads) {
@@ -282,6 +326,7 @@ void decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
   check(takes(stream, args), "a decoder step is asked for a model that it takes");
   check(args.rows >= 1 && args.rows <= kMaxRows, "a decoder step has 1 to 8 rows");
   check(args.num_layers >= 1, "a decoder has layers");
+  check(args.lora.rows.max_items <= args.rows, "a step has no more adapters than rows");
   check(args.taps.count >= 0 && args.taps.count <= kMaxDecoderStepTaps, "a step has up to 8 taps");
   const Kernel kernel = kernel_for(args);
   const SharedLayout layout = layout_for(args, args.rows, stream);

@@ -5,6 +5,7 @@
 // Thread safety: one thread.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -136,6 +137,11 @@ class Model {
     Values after_mlp;
   };
 
+  // What a row's adapter makes of the outputs of a layer's matrix, which the bias is in.
+  using Adapt = std::function<void(int row, int layer, DecoderMatrix matrix, const Values& in,
+                                   const Values& bias, Values& out)>;
+  void set_adapters(Adapt adapt) { adapt_ = std::move(adapt); }
+
   // The step on the host, for a row; writes the caches. Of a sequence's rows the first one first.
   // With `others`, what another rank adds, and in `own` what this one does.
   Values run(int row, const RankSums* others = nullptr, RankSums* own = nullptr) {
@@ -152,17 +158,25 @@ class Model {
     for (int i = 0; i < shape_.num_layers; ++i) {
       Layer& layer = layers_[to_size(i)];
       inputs_.push_back(residual);
-      const Values qkv = multiply(normed(residual, layer.input_norm), layer.qkv, layer.qkv_bias);
-      const Values attended = multiply(attend(row, i, qkv), layer.o, layer.o_bias);
+      const auto product = [&](DecoderMatrix which, const Values& in, const Matrix& weight,
+                               const Values& bias) {
+        Values out = multiply(in, weight, bias);
+        if (adapt_) adapt_(row, i, which, in, bias, out);
+        return out;
+      };
+      const Values qkv =
+          product(kQkvMatrix, normed(residual, layer.input_norm), layer.qkv, layer.qkv_bias);
+      const Values attended = product(kOutputMatrix, attend(row, i, qkv), layer.o, layer.o_bias);
       add(residual, attended);
       if (others != nullptr) add(residual, others->after_attention);
-      Values gates = multiply(normed(residual, layer.post_norm), layer.gate_up, layer.gate_up_bias);
+      Values gates = product(kGateUpMatrix, normed(residual, layer.post_norm), layer.gate_up,
+                             layer.gate_up_bias);
       for (int j = 0; j < shape_.inner; ++j) {
         const float gate = gates[to_size(j)];
         gates[to_size(j)] = gate / (1 + std::exp(-gate)) * gates[to_size(shape_.inner + j)];
       }
       gates.resize(to_size(shape_.inner));
-      const Values projected = multiply(gates, layer.down, layer.down_bias);
+      const Values projected = product(kDownMatrix, gates, layer.down, layer.down_bias);
       add(residual, projected);
       if (others != nullptr) add(residual, others->after_mlp);
       if (own != nullptr) *own = {attended, projected};
@@ -421,6 +435,7 @@ class Model {
   std::vector<Row> rows_;
   std::vector<int32_t> query_start_{0};
   std::vector<Values> inputs_;
+  Adapt adapt_;
   std::mt19937& random_;
   int table_width_ = 0;
   int num_blocks_ = 0;
@@ -433,7 +448,8 @@ class Model {
 // What a model needs on the device.
 class DeviceModel {
  public:
-  explicit DeviceModel(const Model& model) {
+  // `has_adapters`: with the scratch for steps with adapters.
+  explicit DeviceModel(const Model& model, bool has_adapters = false) {
     const ModelShape& shape = model.shape();
     std::vector<CudaDecoderLayer> layers;
     for (int i = 0; i < shape.num_layers; ++i) {
@@ -505,7 +521,9 @@ class DeviceModel {
                        shape.head_dim},
              .out = out_->data(),
              .scratch = nullptr};
-    scratch_.emplace(to_size(cuda::decoder_step_scratch_bytes(args_)));
+    CudaDecoderStep sizes = args_;
+    sizes.lora.rows.max_items = has_adapters ? 1 : 0;
+    scratch_.emplace(to_size(cuda::decoder_step_scratch_bytes(sizes)));
     scratch_->zero();
     args_.scratch = scratch_->data();
   }

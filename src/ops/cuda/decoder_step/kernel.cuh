@@ -1,11 +1,11 @@
 #pragma once
-// The decoder step's kernel. Instantiated for each format of weights in a file of its own, to be
-// compiled side by side.
+// The decoder step's kernel. Instantiated for each format of weights, and with adapters, in a file
+// of its own, to be compiled side by side.
 #include "ops/cuda/decoder_step/layers.cuh"
 
 namespace quire::ops::cuda::step {
 
-template <typename W, int kHeadDim>
+template <typename W, int kHeadDim, typename Adapters>
 __global__ void __launch_bounds__(kThreads, 1)
     decoder_step_kernel(const __grid_constant__ CudaDecoderStep args,
                         const __grid_constant__ Exchanges exchanges,
@@ -21,13 +21,14 @@ __global__ void __launch_bounds__(kThreads, 1)
     BlockState::shares() = shares_of<W>(args);
     init_ring(ring);
   }
+  if constexpr (Adapters::kAny) Adapters::begin(args, layout, thread);
   __syncthreads();
   if (thread >= kComputeThreads) {
-    stream_weights<W>(args, ring, lane);
+    stream_weights<W, Adapters>(args, exchanges, layout, ring, lane);
     return;
   }
   BlockState block(thread, static_cast<int>(args.rows), ring, layout);
-  compute<W, kHeadDim>(block, args, exchanges);
+  compute<W, kHeadDim, Adapters>(block, args, exchanges);
   block.synchronize();
   if (thread == 0) finish(args, exchanges);
 #else
@@ -37,13 +38,15 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 using Kernel = void (*)(CudaDecoderStep, Exchanges, SharedLayout);
 
-template <typename W>
+template <typename W, typename Adapters = NoAdapters>
 Kernel kernel_for_head(const CudaDecoderStep& args) {
-  return args.head_dim == 64 ? decoder_step_kernel<W, 64> : decoder_step_kernel<W, 128>;
+  return args.head_dim == 64 ? decoder_step_kernel<W, 64, Adapters>
+                             : decoder_step_kernel<W, 128, Adapters>;
 }
 
 // In dense_cuda.cu, float8_cuda.cu and so on.
 Kernel dense_kernel(const CudaDecoderStep& args);
+Kernel dense_lora_kernel(const CudaDecoderStep& args);  // bfloat16
 Kernel float8_kernel(const CudaDecoderStep& args);
 Kernel float8_blocks_kernel(const CudaDecoderStep& args);
 Kernel int4_kernel(const CudaDecoderStep& args);

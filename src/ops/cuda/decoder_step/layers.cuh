@@ -132,23 +132,47 @@ __device__ __forceinline__ void prefetch_vectors(const CudaDecoderStep& args,
   }
 }
 
-template <typename W>
-__device__ __forceinline__ void stream_weights(const CudaDecoderStep& args, const Ring& ring,
+// Of one of a layer's two halves, the first matrix or the second.
+__device__ __forceinline__ int matrix_of(int half, bool is_projected) {
+  return 2 * half + (is_projected ? 1 : 0);
+}
+
+template <typename W, typename Adapters>
+__device__ __forceinline__ void stream_weights(const CudaDecoderStep& args,
+                                               const Exchanges& exchanges,
+                                               const SharedLayout& layout, const Ring& ring,
                                                int lane) {
   const BlockShares& shares = BlockState::shares();
   UnitList& units = BlockState::filler_units();
   int64_t listed_window = 0;
   Filler filler(ring, lane);
+  if constexpr (Adapters::kAny) Adapters::fetch(args, layout, 0, true, lane, 32);
 #pragma unroll 1
   for (int i = 0; i < args.num_layers; ++i) {
     const CudaDecoderLayer layer = args.layers[i];  // all of its pointers at a time
     prefetch_vectors<W>(args, layer, shares, filler);
+    if constexpr (Adapters::kAny) {
+      wait_for_all_copies();
+      __syncwarp();
+      Adapters::fetch(args, layout, i + 1, true, lane, 32);
+    }
+    const auto stream = [&](int half, bool is_projected, const void* weight, const float* scales,
+                            const Share& share) {
+      if constexpr (Adapters::kAny) {
+        const Adapters adapters(args, exchanges, layout, i, matrix_of(half, is_projected), share,
+                                true, 0);
+        adapters.prefetch_vectors(share, filler);
+        adapters.template stream<W>(weight, share, layout.x_columns, filler);
+      } else {
+        filler.stream<W>(weight, scales, share);
+      }
+    };
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
       const Share& normed = shares.normed[half];
       const bool first = half == 0;
-      filler.stream<W>(first ? layer.qkv_weight : layer.gate_up_weight,
-                       first ? layer.qkv_scales : layer.gate_up_scales, normed);
+      stream(half, false, first ? layer.qkv_weight : layer.gate_up_weight,
+             first ? layer.qkv_scales : layer.gate_up_scales, normed);
       if (first) {
         if (i == 0 || layer.sliding_window != listed_window) {
           listed_window = layer.sliding_window;
@@ -163,8 +187,8 @@ __device__ __forceinline__ void stream_weights(const CudaDecoderStep& args, cons
         }
         __syncwarp();  // before the list may change
       }
-      filler.stream<W>(first ? layer.o_weight : layer.down_weight,
-                       first ? layer.o_scales : layer.down_scales, shares.projected[half]);
+      stream(half, true, first ? layer.o_weight : layer.down_weight,
+             first ? layer.o_scales : layer.down_scales, shares.projected[half]);
     }
   }
 }
@@ -252,7 +276,7 @@ __device__ __forceinline__ void final_norm(const BlockState& block, const CudaDe
   static_cast<T*>(args.out)[place_of(args, owned)] = static_cast<T>(value);
 }
 
-template <typename W, int kHeadDim>
+template <typename W, int kHeadDim, typename Adapters>
 __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep& args,
                                         const Exchanges& exchanges) {
   using T = typename W::Activation;
@@ -267,6 +291,9 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
   constexpr int kLayerWords = kLayerBytes / 8;
   // Two layers are in shared memory: this one, and the next one on its way.
   const auto fetch_layer = [&](int i) {
+    if constexpr (Adapters::kAny) {
+      Adapters::fetch(args, block.layout, i, false, block.thread, kComputeThreads);
+    }
     if (block.thread >= kLayerWords || i >= args.num_layers) return;
     copy_word_async(shared_address(reinterpret_cast<uint64_t*>(&block.layer(i)) + block.thread),
                     reinterpret_cast<const uint64_t*>(&args.layers[i]) + block.thread);
@@ -274,6 +301,15 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
   fetch_layer(0);
   const auto residual_of = [&](const Word* exchange, uint32_t tag, bool embedded) {
     return Rows{exchange, tag, hidden, embedded ? args.embedding : nullptr, args.token_ids};
+  };
+  const auto adapters_of = [&](int i, int half, bool is_projected, const Share& share,
+                               uint32_t tag) {
+    if constexpr (Adapters::kAny) {
+      return Adapters(args, exchanges, block.layout, i, matrix_of(half, is_projected), share, false,
+                      tag);
+    } else {
+      return Adapters();
+    }
   };
   int64_t listed_window = 0;
   int next_tap = 0;
@@ -303,7 +339,8 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
                               : residual_of(exchanges.after_attention, tag, false);
         normed_product<W>(block, normed, in, first ? layer.input_norm : layer.post_norm, args.eps,
                           first ? layer.qkv_scales : layer.gate_up_scales,
-                          first ? layer.qkv_bias : layer.gate_up_bias, normed_out,
+                          first ? layer.qkv_bias : layer.gate_up_bias,
+                          adapters_of(i, half, false, normed, tag), normed_out,
                           first ? qkv : static_cast<int>(args.inner), tag);
       }
       if (first) attention<T, kHeadDim>(block, args, layer, exchanges, tag);
@@ -311,11 +348,11 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
       if (projected.num_groups<W>() > 0) {
         const Rows in{first ? exchanges.attention : exchanges.inner, tag, projected.k, nullptr,
                       nullptr};
-        add_projection<W>(block, projected, in, first ? layer.o_scales : layer.down_scales,
-                          first ? layer.o_bias : layer.down_bias, args.peers,
-                          first ? RankSum::kAfterAttention : RankSum::kAfterMlp,
-                          first ? exchanges.after_attention : exchanges.after_mlp, hidden, tag,
-                          residual);
+        add_projection<W>(
+            block, projected, in, first ? layer.o_scales : layer.down_scales,
+            first ? layer.o_bias : layer.down_bias, adapters_of(i, half, true, projected, tag),
+            args.peers, first ? RankSum::kAfterAttention : RankSum::kAfterMlp,
+            first ? exchanges.after_attention : exchanges.after_mlp, hidden, tag, residual);
       }
     }
   }

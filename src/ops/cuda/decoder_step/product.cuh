@@ -77,6 +77,11 @@ struct Fetch {
   }
 };
 
+// Of a matrix to which no row's adapter adds. adapters.cuh has those that do.
+struct NoAdapters {
+  static constexpr bool kAny = false;
+};
+
 // What becomes of activations on their way into shared memory.
 struct NormStep {
   const float* weight;  // null: nothing
@@ -200,7 +205,7 @@ __device__ __forceinline__ int partial_at(const BlockState& block, const Share& 
 }
 
 // The products of column slots [begin, end) of the share, every kSlotsAtOnce-th slot of the ring by
-// the same warps.
+// the same warps. The activations in shared memory begin with column slot `first`.
 //
 // A wait for a slot tells a phase from the one before it only by its parity, so it is right only
 // once all phases before that one have ended; copies may end in any order. What a warp has waited
@@ -208,8 +213,8 @@ __device__ __forceinline__ int partial_at(const BlockState& block, const Share& 
 // again in a part must come to the same warps: the ring is as long as a part, or a multiple of
 // kSlotsAtOnce (layout_for() of decoder_step_cuda.cu).
 template <typename W>
-__device__ __forceinline__ void multiply_slots(BlockState& block, const Share& share, int begin,
-                                               int end) {
+__device__ __forceinline__ void multiply_slots(BlockState& block, const Share& share, int first,
+                                               int begin, int end) {
   constexpr int kAtOnce = kSlotsAtOnce<W>;
   Slots<W> slots(block);
   const int num_groups = share.num_groups<W>();
@@ -227,7 +232,7 @@ __device__ __forceinline__ void multiply_slots(BlockState& block, const Share& s
     const uint32_t turns = block.by_slots.divide(place);
     const uint32_t slot = place - turns * block.by_slots.divisor();
     barrier_wait(block.ring.full(slot), block.parity ^ (turns & 1));
-    uint32_t x = kSlotColumns<W> * (at - begin);
+    uint32_t x = kSlotColumns<W> * (at - first);
     if constexpr (!W::kIsInteger) {
       x = shared_address(in_shared<unsigned char>(block.layout.x_at)) + 2 * x;
     }
@@ -257,10 +262,29 @@ __device__ __forceinline__ void multiply_slots(BlockState& block, const Share& s
   block.parity ^= turns & 1;
 }
 
-// All partial sums of the share, of rows that pass through the norm where it has weights.
-template <typename W, bool kNormed>
+// The products of the last part of the activations, and before those of its last columns what
+// adapters add: by then their sums have come from all blocks.
+template <typename W, typename Adapters>
+__device__ __forceinline__ void multiply_adapted_slots(BlockState& block, const Share& share,
+                                                       int begin, int end,
+                                                       const Adapters& adapters) {
+  int before = Adapters::columns_before(begin, end);
+#pragma unroll 1
+  for (int from = begin;; from = before, before = end) {
+    multiply_slots<W>(block, share, begin, from, before);
+    if (from != begin) return;
+    adapters.template collect_sums<W>(block, share);
+    block.synchronize();
+    adapters.template expand<W>(block, share);
+    if (before == end) return;
+  }
+}
+
+// All partial sums of the share, of rows that pass through the norm where it has weights, and what
+// adapters add to them.
+template <typename W, bool kNormed, typename Adapters>
 __device__ __forceinline__ void multiply(BlockState& block, const Share& share, const Rows& from,
-                                         NormStep norm) {
+                                         NormStep norm, const Adapters& adapters) {
   using T = typename W::Activation;
   const int chunk = block.layout.x_columns;
   if constexpr (kNormed) {
@@ -276,8 +300,17 @@ __device__ __forceinline__ void multiply(BlockState& block, const Share& share, 
     const int end = min(begin + chunk, share.k);
     read_rows<W, kNormed && !Elements<T>::kScalesFirst, true>(block, from, begin, end, norm);
     block.synchronize();
-    multiply_slots<W>(block, share, begin / kSlotColumns<W>,
-                      (end + kSlotColumns<W> - 1) / kSlotColumns<W>);
+    const int first = begin / kSlotColumns<W>;
+    const int last = (end + kSlotColumns<W> - 1) / kSlotColumns<W>;
+    if constexpr (Adapters::kAny) {
+      adapters.template publish_sums<T>(block, share.k, begin, end);
+      if (end == share.k) {
+        multiply_adapted_slots<W>(block, share, first, last, adapters);
+        block.synchronize();
+        return;
+      }
+    }
+    multiply_slots<W>(block, share, first, first, last);
     block.synchronize();
   }
 }
@@ -345,14 +378,15 @@ __device__ __forceinline__ float2 sum_factors(const Share& share, const float* s
 
 // out = norm(in) * weight^T + bias for the block's share, or silu(first half) * second half of that
 // where the share has halves. `scales`: the weight's, of outputs.
-template <typename W>
+template <typename W, typename Adapters>
 __device__ __forceinline__ void normed_product(BlockState& block, const Share& share,
                                                const Rows& in, const float* norm, float eps,
-                                               const float* scales, const float* bias, Word* out,
-                                               int out_width, uint32_t tag) {
+                                               const float* scales, const float* bias,
+                                               const Adapters& adapters, Word* out, int out_width,
+                                               uint32_t tag) {
   using T = typename W::Activation;
   float2 sum_factor = sum_factors<W>(share, scales, result_of<W>(block, block.thread));
-  multiply<W, true>(block, share, in, {norm, false, eps});
+  multiply<W, true>(block, share, in, {norm, false, eps}, adapters);
   const int groups = share.gated() ? share.num_groups<W>() / 2 : share.num_groups<W>();
   const int count = groups * W::kUnitRows * block.rows;
 #pragma unroll 1
@@ -365,14 +399,19 @@ __device__ __forceinline__ void normed_product(BlockState& block, const Share& s
       const float factor =
           Elements<T>::kScalesFirst ? 1.0f : norm_factor(block, at.row, share.k, eps);
       const int group = share.gated() ? 2 * at.group : at.group;
-      value = factor * (sum_factor.x * total_of<W>(block, share, group, at.row, at.feature));
-      if (bias != nullptr) value += bias[feature];
-      if (share.gated()) {
-        float up =
-            factor * (sum_factor.y * total_of<W>(block, share, group + 1, at.row, at.feature));
-        if (bias != nullptr) up += bias[feature + share.second_half];
-        value = silu(value) * up;
-      }
+      const auto output = [&](int side, float sum_factor_of) {
+        float sum = sum_factor_of * total_of<W>(block, share, group + side, at.row, at.feature);
+        const int of_bias = feature + side * share.second_half;
+        if constexpr (Adapters::kAny) {
+          sum += adapters.added(block, group + side, at.row, at.feature);
+          return adapters.finished(share, at.row, side, feature, factor * sum,
+                                   bias != nullptr ? bias[of_bias] : 0.0f);
+        }
+        sum *= factor;
+        return bias != nullptr ? sum + bias[of_bias] : sum;
+      };
+      value = output(0, sum_factor.x);
+      if (share.gated()) value = silu(value) * output(1, sum_factor.y);
     }
     publish_pair<T>(out, out_width, at.row, feature, value, valid, tag);
     sum_factor = sum_factors<W>(share, scales, result_of<W>(block, index + kComputeThreads));
@@ -382,15 +421,15 @@ __device__ __forceinline__ void normed_product(BlockState& block, const Share& s
 
 // residual += in * weight^T + bias, over all ranks, where each thread holds one element of the
 // block's share of the residual; publishes it. `scales`: the weight's, of outputs.
-template <typename W>
+template <typename W, typename Adapters>
 __device__ __forceinline__ void add_projection(BlockState& block, const Share& share,
                                                const Rows& in, const float* scales,
-                                               const float* bias, const PeerWords& peers,
-                                               RankSum which, Word* out, int hidden, uint32_t tag,
-                                               float& residual) {
+                                               const float* bias, const Adapters& adapters,
+                                               const PeerWords& peers, RankSum which, Word* out,
+                                               int hidden, uint32_t tag, float& residual) {
   using T = typename W::Activation;
   const float sum_factor = sum_factors<W>(share, scales, result_of<W>(block, block.thread)).x;
-  multiply<W, false>(block, share, in, {nullptr, false, 0});
+  multiply<W, false>(block, share, in, {nullptr, false, 0}, adapters);
   const int count = share.num_groups<W>() * W::kUnitRows * block.rows;
   if (block.thread - block.lane < count) {
     const Result at = result_of<W>(block, block.thread);
@@ -398,7 +437,13 @@ __device__ __forceinline__ void add_projection(BlockState& block, const Share& s
     const bool valid = block.thread < count && feature < share.end;
     if (valid) {
       float value = sum_factor * total_of<W>(block, share, at.group, at.row, at.feature);
-      if (bias != nullptr) value += bias[feature];
+      if constexpr (Adapters::kAny) {
+        value += adapters.added(block, at.group, at.row, at.feature);
+        value = adapters.finished(share, at.row, 0, feature, value,
+                                  bias != nullptr ? bias[feature] : 0.0f);
+      } else if (bias != nullptr) {
+        value += bias[feature];
+      }
       if (peers.size > 1) {
         value = sum_over_ranks(peers, which, at.row, feature, hidden, value, tag);
       }
