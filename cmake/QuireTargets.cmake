@@ -1,7 +1,7 @@
 # Helpers that turn a folder into targets. Sources are found by name, so a new file or test is built
 # as soon as it exists and none can be forgotten:
 #   *_test.cc    one test binary for the folder
-#   *_avx2.cc, *_avx512.cc, *_avx512vnni.cc, *_amx.cc    compiled for that instruction set; everything else for plain x86-64
+#   *_avx2.cc, *_avxvnni.cc, *_avx512.cc, *_avx512vnni.cc, *_amx.cc    compiled for that instruction set; everything else for plain x86-64
 #   *_cuda.cc, *_cuda_test.cc    left to cmake/QuireCuda.cmake and tests/CMakeLists.txt
 #   main.cc      left to the executable
 
@@ -84,29 +84,31 @@ function(quire_library folder)
   foreach(source ${sources})
     # Compiled together with others, an inline function of a header could reach the linker with instructions
     # that plain x86-64 has not.
-    if(source MATCHES "_(avx2|avx512|avx512vnni|amx)\\.cc$")
+    if(source MATCHES "_(avx2|avxvnni|avx512|avx512vnni|amx)\\.cc$")
       set_property(SOURCE ${source} PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
     # The kernels take most of the time of a sanitized test of a model, and are few files.
-    if(QUIRE_SANITIZE AND source MATCHES "_(cpu|avx2|avx512|avx512vnni|amx)\\.cc$")
+    if(QUIRE_SANITIZE AND source MATCHES "_(cpu|avx2|avxvnni|avx512|avx512vnni|amx)\\.cc$")
       set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -O2)
       if(QUIRE_BUILD_FUZZERS)
         set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=fuzzer-no-link)
       endif()
     endif()
     # base/watched_memory.h says why, and how their races are found all the same.
-    if(QUIRE_SANITIZE STREQUAL thread AND source MATCHES "/(group_)?linear_(cpu|avx2|avx512|avx512vnni|amx)\\.cc$")
+    if(QUIRE_SANITIZE STREQUAL thread AND source MATCHES "/(group_)?linear_(cpu|avx2|avxvnni|avx512|avx512vnni|amx)\\.cc$")
       set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=thread)
     endif()
     if(source MATCHES "_avx2\\.cc$")
       set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -mavx2 -mfma -mf16c)
+    elseif(source MATCHES "_avxvnni\\.cc$")
+      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -mavx2 -mfma -mf16c -mavxvnni)
     elseif(source MATCHES "_(avx512|avx512vnni|amx)\\.cc$")
       set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS
         -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mfma -mf16c)
       if(source MATCHES "_avx512\\.cc$")
         set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -mavx512bf16)
       elseif(source MATCHES "_amx\\.cc$")
-        set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -mavx512bf16 -mamx-tile -mamx-bf16)
+        set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8)
       endif()
       # GCC 12 warns of its own intrinsics (GCC bug 105593).
       if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)

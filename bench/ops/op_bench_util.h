@@ -2,8 +2,8 @@
 // What the op benches share: a stream with the machine's threads, its ceilings, random data.
 //
 //   QUIRE_BENCH_THREADS  threads (default: the physical cores)
-//   QUIRE_CPU_ISA        scalar, avx2, avx512vnni, avx512 or amx (default: the best that the CPU
-//   has)
+//   QUIRE_CPU_ISA        scalar, avx2, avxvnni, avx512vnni, avx512 or amx (default: the best
+//                        that the CPU has)
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -17,6 +17,14 @@ bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
+// AVX-VNNI: bit 4 of EAX in the second part of leaf 7. GCC 12's __builtin_cpu_supports does not
+// know it.
+bool has_avxvnni() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return has_avx2() && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 &&
+         (eax & (1u << 4)) != 0;
+}
+
 bool has_avx512vnni() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
@@ -27,11 +35,11 @@ bool has_avx512() {
   return has_avx512vnni() && __builtin_cpu_supports("avx512bf16");
 }
 
-// AMX-BF16 and AMX-TILE: bits 22 and 24 of EDX in leaf 7. GCC 12's __builtin_cpu_supports does not
-// know them.
+// AMX-BF16, AMX-TILE and AMX-INT8: bits 22, 24 and 25 of EDX in leaf 7. GCC 12's
+// __builtin_cpu_supports does not know them.
 bool has_amx() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  constexpr unsigned kBits = 1u << 22 | 1u << 24;
+  constexpr unsigned kBits = 1u << 22 | 1u << 24 | 1u << 25;
   if (!has_avx512() || __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 ||
       (edx & kBits) != kBits) {
     return false;
@@ -42,7 +50,8 @@ bool has_amx() {
   return syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureXtiledata) == 0;
 }
 
-constexpr Isa kIsas[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512Vnni, Isa::kAvx512, Isa::kAmx};
+constexpr Isa kIsas[] = {Isa::kScalar,     Isa::kAvx2,   Isa::kAvxVnni,
+                         Isa::kAvx512Vnni, Isa::kAvx512, Isa::kAmx};
 
 }  // namespace
 
@@ -52,6 +61,8 @@ std::string_view name_of(Isa isa) {
       return "scalar";
     case Isa::kAvx2:
       return "avx2";
+    case Isa::kAvxVnni:
+      return "avxvnni";
     case Isa::kAvx512Vnni:
       return "avx512vnni";
     case Isa::kAvx512:
@@ -76,6 +87,8 @@ bool supports(Isa isa) {
       return true;
     case Isa::kAvx2:
       return has_avx2();
+    case Isa::kAvxVnni:
+      return has_avxvnni();
     case Isa::kAvx512Vnni:
       return has_avx512vnni();
     case Isa::kAvx512:

@@ -9,16 +9,19 @@
 namespace quire {
 
 enum class Isa {
-  kScalar,  // plain x86-64
-  kAvx2,    // AVX2, FMA, F16C
+  kScalar,   // plain x86-64
+  kAvx2,     // AVX2, FMA, F16C
+  kAvxVnni,  // AVX-VNNI for products of integer weights and activations; the rest is as kAvx2
   // AVX-512 F, BW, VL, DQ and VNNI, for integer weights and activations and for attention; the
   // rest is as kAvx2
   kAvx512Vnni,
   kAvx512,  // AVX-512 F, BW, VL, DQ, VNNI and BF16; CPUs with part of these take what they have
-  kAmx,     // AMX TILE and BF16 for products with bfloat16 weights; the rest is as kAvx512
+  // AMX TILE, BF16 and INT8 for products with bfloat16 weights, and of many rows with integer ones;
+  // the rest is as kAvx512
+  kAmx,
 };
 
-// "scalar", "avx2", "avx512vnni", "avx512", "amx".
+// "scalar", "avx2", "avxvnni", "avx512vnni", "avx512", "amx".
 std::string_view name_of(Isa isa);
 std::optional<Isa> isa_from_name(std::string_view name);
 

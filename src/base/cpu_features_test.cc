@@ -6,7 +6,8 @@ namespace quire {
 namespace {
 
 TEST(CpuFeatures, NamesGoBothWays) {
-  for (Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512Vnni, Isa::kAvx512, Isa::kAmx})
+  for (Isa isa :
+       {Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni, Isa::kAvx512, Isa::kAmx})
     EXPECT_EQ(isa_from_name(name_of(isa)), isa);
   EXPECT_EQ(isa_from_name("AVX2"), std::nullopt);
   EXPECT_EQ(isa_from_name(""), std::nullopt);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "ops/op_test_util.h"
 
@@ -110,6 +111,40 @@ TEST_P(LinearTest, ARowDoesNotDependOnItsNeighbours) {
       }
       EXPECT_TRUE(single.same_bits(batched));
     }
+  }
+}
+
+// Numbers too small to be normal may be taken for zeros (AMX does so): wherever a sum meets one it
+// is off by less than the least normal number. A row's bits still do not depend on its neighbours.
+TEST_P(LinearTest, SumsBelowTheNormalRangeAreNearAndTheSameAmongOtherRows) {
+  std::mt19937 random(4);
+  ThreadPool pool(2);
+  Stream stream(pool, GetParam());
+  constexpr int64_t kRows = 40, kN = 70, kK = 1300;
+  constexpr double kLeastNormal = std::numeric_limits<float>::min();
+  OwnedTensor<float> values = random_tensor({kN, kK}, random);
+  for (float& value : values.values()) value *= 1e-20f;
+  Weight weight(DType::kBFloat16, kN, kK);
+  weight.pack_rows(0, values.tensor());
+  // Products from far below the normal range to those whose sums cross its end.
+  OwnedTensor<float> in = random_tensor({kRows, kK}, random);
+  for (int64_t t = 0; t < kRows; ++t) {
+    for (int64_t i = 0; i < kK; ++i) in.at(t, i) *= std::pow(10.0f, -12.0f - float(t % 10));
+  }
+  for (const float offset : {0.0f, 1e-40f}) {
+    OwnedTensor<float> bias({kN}, offset);
+    OwnedTensor<float> single({kRows, kN}), batched({kRows, kN});
+    for (int64_t t = 0; t < kRows; ++t) {
+      linear(stream, in.tensor().rows(t, t + 1), weight, bias.tensor(),
+             single.tensor().rows(t, t + 1));
+      for (int64_t n = 0; n < kN; ++n) {
+        const Expected sum = expected(in, t, weight, n);
+        ASSERT_NEAR(single.at(t, n), sum.value + static_cast<double>(offset),
+                    tolerance(DType::kBFloat16) * sum.magnitude + 3 * kK * kLeastNormal);
+      }
+    }
+    linear(stream, in.tensor(), weight, bias.tensor(), batched.tensor());
+    EXPECT_TRUE(single.same_bits(batched));
   }
 }
 

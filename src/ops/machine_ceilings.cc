@@ -70,7 +70,9 @@ using PeakLoop = double (*)(int64_t steps, float* sink);
 
 PeakLoop peak_loop_of_integers(Isa isa) {
   if (isa == Isa::kScalar) return scalar::peak_i8;
-  return isa == Isa::kAvx2 ? avx2::peak_i8 : avx512vnni::peak_i8;
+  if (isa == Isa::kAvx2) return avx2::peak_i8;
+  if (isa == Isa::kAvxVnni) return avxvnni::peak_i8;
+  return isa == Isa::kAmx ? amx::peak_i8 : avx512vnni::peak_i8;
 }
 
 PeakLoop peak_loop(Isa isa, DType dtype) {

@@ -16,6 +16,8 @@ constexpr Kernels kScalar = {
     .linear_i8 = scalar::linear_i8,
     .linear_i4 = scalar::linear_i4,
     .linear_unpacked_i4 = scalar::linear_unpacked_i4,
+    .pack_i8_tiles = nullptr,
+    .linear_i8_tiles = nullptr,
     .unpack_i4 = scalar::unpack_i4,
     .sum_group = scalar::sum_group,
     .fit_group = scalar::fit_group,
@@ -46,6 +48,8 @@ constexpr Kernels kAvx2 = {
     .linear_i8 = avx2::linear_i8,
     .linear_i4 = avx2::linear_i4,
     .linear_unpacked_i4 = avx2::linear_unpacked_i4,
+    .pack_i8_tiles = nullptr,
+    .linear_i8_tiles = nullptr,
     .unpack_i4 = avx2::unpack_i4,
     .sum_group = avx2::sum_group,
     .fit_group = avx2::fit_group,
@@ -62,6 +66,15 @@ constexpr Kernels kAvx2 = {
     .round_f8 = avx2::round_f8,
     .round_e5m2 = avx2::round_e5m2,
 };
+
+constexpr Kernels with_avxvnni(Kernels kernels) {
+  kernels.linear_i8 = avxvnni::linear_i8;
+  kernels.linear_i4 = avxvnni::linear_i4;
+  kernels.linear_unpacked_i4 = avxvnni::linear_unpacked_i4;
+  return kernels;
+}
+
+constexpr Kernels kAvxVnni = with_avxvnni(kAvx2);
 
 constexpr Kernels with_vnni(Kernels kernels) {
   kernels.pack_i8 = avx512vnni::pack_i8;
@@ -93,6 +106,8 @@ constexpr Kernels kAvx512 = {
     .linear_i8 = avx512vnni::linear_i8,
     .linear_i4 = avx512vnni::linear_i4,
     .linear_unpacked_i4 = avx512vnni::linear_unpacked_i4,
+    .pack_i8_tiles = nullptr,
+    .linear_i8_tiles = nullptr,
     .unpack_i4 = avx512vnni::unpack_i4,
     .sum_group = avx2::sum_group,
     .fit_group = avx2::fit_group,
@@ -115,6 +130,8 @@ constexpr Kernels with_amx(Kernels kernels) {
   kernels.bf16_tile_steps = kAmxTileSteps;
   kernels.pack_bf16 = amx::pack_bf16;
   kernels.linear_bf16 = amx::linear_bf16;
+  kernels.pack_i8_tiles = amx::pack_i8_tiles;
+  kernels.linear_i8_tiles = amx::linear_i8_tiles;
   return kernels;
 }
 
@@ -128,6 +145,8 @@ const Kernels& kernels_for(Isa isa) {
       return kScalar;
     case Isa::kAvx2:
       return kAvx2;
+    case Isa::kAvxVnni:
+      return kAvxVnni;
     case Isa::kAvx512Vnni:
       return kAvx512Vnni;
     case Isa::kAvx512:

@@ -18,8 +18,9 @@ namespace {
 // blocks the sums rest in `out`, exactly.
 constexpr int64_t kBlockBytes = 128 << 10;
 // Rows of one task when there are many: their activations of one block share the L2 cache with the
-// weights.
+// weights. Whole tiles, of AMX too.
 constexpr int64_t kGroupTaskRows = 16 * kTileRows;
+static_assert(kGroupTaskRows % kAmxGroupRows == 0);
 // With few rows a task is bound by memory. It gets enough bytes to make taking a task cheap, but
 // there must be enough tasks for threads to end together.
 constexpr int64_t kGroupTaskBytes = 256 << 10;
@@ -38,13 +39,26 @@ struct Block {
 struct GroupProduct {
   const Kernels* kernels;
   GroupLayout layout;
-  bool rounds;  // the activations are packed by pack_i8, else by pack_f32
+  bool rounds;    // the activations are packed by pack_i8, else by pack_f32
+  bool few;       // the op has few rows, which read int4 as it is
+  bool in_tiles;  // rows are multiplied in AMX's tiles
   const Weight* weight;
   const std::byte* activations;
   const float* bias;
   const Tensor* out;
 
   int64_t n() const { return weight->n(); }
+  // For a pass of `rows` rows. Fewer than a tile has would leave a part of it empty, and int4,
+  // which has offsets to add after each group, gains nothing by tiles.
+  void choose_kernels(int64_t rows) {
+    few = rows <= kTileRows;
+    in_tiles =
+        rounds && !layout.four_bits && kernels->linear_i8_tiles != nullptr && rows >= kAmxGroupRows;
+  }
+  // Rows that are packed and multiplied at once, at most.
+  int64_t tile_rows() const { return in_tiles ? kAmxGroupRows : kTileRows; }
+  // Those of a packed tile that are `rows` rows of the op.
+  int64_t packed_rows(int64_t rows) const { return in_tiles ? round_up(rows, tile_rows()) : rows; }
   // Of one packed row.
   int64_t row_bytes() const {
     return rounds ? layout.groups * (kInt8GroupHeader + layout.group_size)
@@ -74,7 +88,7 @@ Tile tile_of(const GroupProduct& product, const Block& block, int64_t base, int6
   const bool is_last = block.first_group + block.groups == product.layout.groups;
   Tile tile = {};
   tile.activations = product.activations + (row - base) * product.row_bytes() +
-                     product.bytes_before_group(block.first_group) * rows;
+                     product.bytes_before_group(block.first_group) * product.packed_rows(rows);
   tile.rows = static_cast<int>(rows);
   tile.cols = static_cast<int>(std::min<int64_t>(kPanelLanes, product.n() - column));
   tile.out = product.out->row<float>(row) + column;
@@ -93,7 +107,7 @@ void watch(const GroupProduct& product, const Block& block, const Tile& tile) {
       end == product.layout.groups
           ? product.row_bytes() - product.bytes_before_group(block.first_group)
           : product.bytes_before_group(end) - product.bytes_before_group(block.first_group);
-  watch_reads(tile.activations, tile.rows * row_bytes);
+  watch_reads(tile.activations, product.packed_rows(tile.rows) * row_bytes);
   if (tile.bias != nullptr) watch_reads(tile.bias, tile.cols * kFloat);
   watch_writes(tile.out, tile.cols * kFloat, tile.rows, tile.out_stride * kFloat);
 }
@@ -106,8 +120,8 @@ void fetch_next_block(const GroupProduct& product, const Block& block, int64_t n
   const std::byte* const next = block.weights + bytes;
   const std::byte* const end =
       product.weight->data() + group_panel_bytes(product.layout, product.n());
-  fetch_next(number, tiles, kGroupTaskRows / kTileRows, next, std::min<int64_t>(bytes, end - next),
-             tile);
+  fetch_next(number, tiles, kGroupTaskRows / product.tile_rows(), next,
+             std::min<int64_t>(bytes, end - next), tile);
 }
 
 // The block's integers by rows [first, last) with this kernel, for weights in their layout, with
@@ -115,11 +129,11 @@ void fetch_next_block(const GroupProduct& product, const Block& block, int64_t n
 void multiply_integers(const GroupProduct& product, const Block& block, const std::byte* weights,
                        int scale_bytes, void (*kernel)(const GroupTile&), int64_t base,
                        int64_t first, int64_t last) {
-  const int64_t tiles = ceil_div<int64_t>(last - first, kTileRows);
+  const int64_t tile_rows = product.tile_rows();
+  const int64_t tiles = ceil_div(last - first, tile_rows);
   for (int64_t number = 0; number < tiles; ++number) {
-    const int64_t row = first + number * kTileRows;
-    auto tile =
-        tile_of<GroupTile>(product, block, base, row, std::min<int64_t>(kTileRows, last - row));
+    const int64_t row = first + number * tile_rows;
+    auto tile = tile_of<GroupTile>(product, block, base, row, std::min(tile_rows, last - row));
     tile.weights = weights;
     fetch_next_block(product, block, number, tiles, tile);
     tile.groups = block.groups;
@@ -172,11 +186,14 @@ void multiply_floats(const GroupProduct& product, const Block& block, int64_t ba
   }
 }
 
-// Rows [first, last) of `out`, one panel; `base` is the first packed row. `few` rows of the op read
-// int4 as it is.
-void run_panel(const GroupProduct& product, bool few, int64_t base, int64_t first, int64_t last,
+// Rows [first, last) of `out`, one panel; `base` is the first packed row.
+void run_panel(const GroupProduct& product, int64_t base, int64_t first, int64_t last,
                int64_t panel) {
   const GroupLayout& layout = product.layout;
+  const Kernels& kernels = *product.kernels;
+  auto* const kernel = layout.four_bits   ? kernels.linear_i4
+                       : product.in_tiles ? kernels.linear_i8_tiles
+                                          : kernels.linear_i8;
   const int64_t step = std::max<int64_t>(1, kBlockBytes / product.unpacked_group_bytes());
   for (int64_t group = 0; group < layout.groups; group += step) {
     const std::byte* const data = product.weight->data() + panel * layout.panel_bytes();
@@ -189,31 +206,29 @@ void run_panel(const GroupProduct& product, bool few, int64_t base, int64_t firs
     watch_weights(block.weights, block.groups * layout.group_bytes());
     if (!product.rounds) {
       multiply_floats(product, block, base, first, last);
-    } else if (layout.four_bits && !few) {
+    } else if (layout.four_bits && !product.few) {
       multiply_unpacked(product, block, base, first, last);
     } else {
-      multiply_integers(product, block, block.weights, layout.scale_bytes,
-                        layout.four_bits ? product.kernels->linear_i4 : product.kernels->linear_i8,
-                        base, first, last);
+      multiply_integers(product, block, block.weights, layout.scale_bytes, kernel, base, first,
+                        last);
     }
   }
 }
 
 // Rows [first, last), packed: cut into tasks of rows by panels.
 void multiply_packed(Stream& stream, const GroupProduct& product, int64_t first, int64_t last) {
-  const int64_t rows = last - first;
-  const bool few = rows <= kTileRows;
-  const int64_t row_tasks = ceil_div(rows, kGroupTaskRows);
+  const int64_t row_tasks = ceil_div(last - first, kGroupTaskRows);
   const int64_t panels = ceil_div<int64_t>(product.n(), kPanelLanes);
   const int64_t most = ceil_div(panels, kGroupTasksPerThread * stream.pool().size());
   const int64_t panels_per_task =
-      few ? std::clamp<int64_t>(kGroupTaskBytes / product.layout.panel_bytes(), 1, most) : 1;
+      product.few ? std::clamp<int64_t>(kGroupTaskBytes / product.layout.panel_bytes(), 1, most)
+                  : 1;
   // Neighbouring tasks share a panel, so that threads find it in the cache they share.
   stream.pool().parallel_for(row_tasks * ceil_div(panels, panels_per_task), [&](int64_t task, int) {
     const int64_t row = first + task % row_tasks * kGroupTaskRows;
     const int64_t panel = task / row_tasks * panels_per_task;
     for (int64_t p = panel; p < std::min(panels, panel + panels_per_task); ++p) {
-      run_panel(product, few, first, row, std::min(last, row + kGroupTaskRows), p);
+      run_panel(product, first, row, std::min(last, row + kGroupTaskRows), p);
     }
   });
 }
@@ -232,7 +247,7 @@ void pack_rows(const GroupProduct& product, const Tensor& in, int64_t row, int r
   const int32_t* permutation = product.weight->permutation();
   constexpr int64_t kFloat = sizeof(float);
   watch_reads(in.row<float>(row), in.dim(1) * kFloat, rows, in.row_stride() * kFloat);
-  watch_writes(out, rows * product.row_bytes());
+  watch_writes(out, product.packed_rows(rows) * product.row_bytes());
   if (!product.rounds && permutation != nullptr) {
     return pack_permuted(in.row<float>(row), in.row_stride(), rows, in.dim(1), permutation,
                          reinterpret_cast<float*>(out));
@@ -241,14 +256,16 @@ void pack_rows(const GroupProduct& product, const Tensor& in, int64_t row, int r
     return product.kernels->pack_f32(in.row<float>(row), in.row_stride(), rows, in.dim(1),
                                      reinterpret_cast<float*>(out));
   }
-  product.kernels->pack_i8({.in = in.row<float>(row),
-                            .stride = in.row_stride(),
-                            .permutation = permutation,
-                            .rows = rows,
-                            .k = in.dim(1),
-                            .group_size = static_cast<int>(product.layout.group_size),
-                            .excess = product.layout.excess(),
-                            .out = out});
+  const Kernels& kernels = *product.kernels;
+  const auto pack = product.in_tiles ? kernels.pack_i8_tiles : kernels.pack_i8;
+  pack({.in = in.row<float>(row),
+        .stride = in.row_stride(),
+        .permutation = permutation,
+        .rows = rows,
+        .k = in.dim(1),
+        .group_size = static_cast<int>(product.layout.group_size),
+        .excess = product.layout.excess(),
+        .out = out});
 }
 
 }  // namespace
@@ -258,19 +275,24 @@ void group_linear_on_cpu(Stream& stream, const Tensor& in, const Weight& weight,
   GroupProduct product = {.kernels = &kernels_for(stream.isa()),
                           .layout = group_layout(weight.format(), weight.k()),
                           .rounds = weight.format().rounds_activations,
+                          .few = false,
+                          .in_tiles = false,
                           .weight = &weight,
                           .activations = nullptr,
                           .bias = bias.defined() ? bias.data<float>() : nullptr,
                           .out = &out};
   const int64_t num_rows = in.dim(0);
-  const int64_t pass_rows = std::min(num_rows, kLinearPassRows);
+  product.choose_kernels(std::min(num_rows, kLinearPassRows));
+  const int64_t pass_rows = product.packed_rows(std::min(num_rows, kLinearPassRows));
   std::byte* packed = stream.scratch(static_cast<size_t>(pass_rows * product.row_bytes()));
   product.activations = packed;
   for (int64_t first = 0; first < num_rows; first += kLinearPassRows) {
     const int64_t last = std::min(num_rows, first + kLinearPassRows);
-    stream.pool().parallel_for(ceil_div<int64_t>(last - first, kTileRows), [&](int64_t tile, int) {
-      const int64_t row = first + tile * kTileRows;
-      pack_rows(product, in, row, static_cast<int>(std::min<int64_t>(kTileRows, last - row)),
+    product.choose_kernels(last - first);
+    const int64_t tile_rows = product.tile_rows();
+    stream.pool().parallel_for(ceil_div(last - first, tile_rows), [&](int64_t tile, int) {
+      const int64_t row = first + tile * tile_rows;
+      pack_rows(product, in, row, static_cast<int>(std::min(tile_rows, last - row)),
                 packed + (row - first) * product.row_bytes());
     });
     multiply_packed(stream, product, first, last);

@@ -6,31 +6,18 @@
 // lie in the L1 cache.
 #include <immintrin.h>
 
+#include "ops/cpu/group_lanes_avx2.h"
 #include "ops/cpu/kernels.h"
 
 namespace quire::ops::avx2 {
 namespace {
 
-constexpr int kLanes = 8;
-constexpr int kStepBytes = kPanelLanes * 4;
 constexpr int kMaxGroup = 128;
 // Inputs whose products with half bytes fit 16 bits.
 constexpr int kHalfInputs = 32;
 
 // A group of weights: of int8, int4, or int4 in int8's layout.
 enum class Data { kInt8, kInt4, kUnpackedInt4 };
-
-__m256i load(const char* from) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-}
-
-// Columns of 8 lanes that are summed at once: with those of one row several read the weights in a
-// wider stream, with the sums of 6 rows one of int8 fills the 16 registers, and two of int4's,
-// which needs an input in a register for fewer instructions.
-template <int kRows, Data kData>
-constexpr int columns_at_once() {
-  return kRows == 1 ? 4 : kRows > 3 && kData == Data::kInt8 ? 1 : 2;
-}
 
 // int8: products += inputs * (bytes - 128), of one step.
 template <int kRows, int kColumns>
@@ -127,131 +114,24 @@ template <int kRows, int kColumns, Data kData>
   }
 }
 
-// Of the scales, and of the offsets.
-int header_bytes(const GroupTile& tile) {
-  return kPanelLanes * tile.scale_bytes;
-}
-
-// What the tile's group has its int8 scales multiplied by, and behind them its offsets.
-const float* block_of(const GroupTile& tile, int64_t group) {
-  const int64_t floats = kPanelLanes * (tile.has_offsets ? 2 : 1);
-  return tile.scale_blocks + ((tile.first_group + group) >> tile.block_shift) * floats;
-}
-
-// The scales or offsets from lane `lane` on, which are at `header`; `block` is what they are
-// multiplied by.
-[[gnu::always_inline]] inline __m256 load_header(const GroupTile& tile, const char* header,
-                                                 const float* block, int lane) {
-  if (tile.scale_bytes == 4) return _mm256_loadu_ps(reinterpret_cast<const float*>(header) + lane);
-  if (tile.scale_bytes == 1) {
-    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(header + lane));
-    return _mm256_mul_ps(_mm256_loadu_ps(block + lane),
-                         _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)));
-  }
-  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(header + lane * 2));
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
-}
-
-// sums += products * scales, and offsets, of the columns from `lane` on.
-template <int kRows, int kColumns>
-[[gnu::always_inline]] inline void add_group(const GroupTile& tile, const char* header,
-                                             const float* block, int lane, const float* row_scales,
-                                             const __m256i (&products)[kRows][kColumns],
-                                             float (*sums)[kPanelLanes]) {
-#pragma GCC unroll 4
-  for (int column = 0; column < kColumns; ++column) {
-    const int first = lane + column * kLanes;
-    const __m256 scales = load_header(tile, header, block, first);
-    const __m256 offsets = tile.has_offsets ? load_header(tile, header + header_bytes(tile),
-                                                          block + kPanelLanes, first)
-                                            : _mm256_setzero_ps();
-#pragma GCC unroll 6
-    for (int row = 0; row < kRows; ++row) {
-      float* out = sums[row] + first;
-      const __m256 scale = _mm256_mul_ps(scales, _mm256_set1_ps(row_scales[row]));
-      __m256 sum =
-          _mm256_fmadd_ps(_mm256_cvtepi32_ps(products[row][column]), scale, _mm256_loadu_ps(out));
-      if (tile.has_offsets) {
-        sum = _mm256_fmadd_ps(_mm256_set1_ps(row_scales[kRows + row]), offsets, sum);
-      }
-      _mm256_storeu_ps(out, sum);
-    }
-  }
-}
-
-template <int kRows>
-void load_sums(const GroupTile& tile, float (*sums)[kPanelLanes]) {
-  for (int row = 0; row < kRows; ++row) {
-    for (int lane = 0; lane < kPanelLanes; ++lane) {
-      sums[row][lane] =
-          tile.accumulate && lane < tile.cols ? tile.out[row * tile.out_stride + lane] : 0.0f;
-    }
-  }
-}
-
-template <int kRows>
-void store_sums(const GroupTile& tile, const float (*sums)[kPanelLanes]) {
-  for (int row = 0; row < kRows; ++row) {
-    float* out = tile.out + row * tile.out_stride;
-    for (int lane = 0; lane < tile.cols; ++lane) {
-      out[lane] = tile.bias != nullptr ? sums[row][lane] + tile.bias[lane] : sums[row][lane];
-    }
-  }
-}
-
-template <int kRows, Data kData>
-void multiply(const GroupTile& tile) {
-  constexpr int kColumns = columns_at_once<kRows, kData>();
-  float sums[kRows][kPanelLanes];
-  load_sums<kRows>(tile, sums);
-  const auto* weights = static_cast<const char*>(tile.weights);
-  const auto* activations = static_cast<const char*>(tile.activations);
-  const int data_begin = header_bytes(tile) * (tile.has_offsets ? 2 : 1);
-  const int data_bytes = kPanelLanes * tile.group_size / (kData == Data::kInt4 ? 2 : 1);
-  const auto* next = static_cast<const char*>(tile.next);
-  const int64_t next_bytes = tile.next_bytes / tile.groups;
-  for (int64_t group = 0; group < tile.groups; ++group) {
-    const auto* starts = reinterpret_cast<const int*>(activations);
-    for (int64_t i = 0; i < next_bytes; i += 64) _mm_prefetch(next + i, _MM_HINT_T1);
-    next += next_bytes;
-    for (int lane = 0; lane < kPanelLanes; lane += kColumns * kLanes) {
-      __m256i products[kRows][kColumns];
-#pragma GCC unroll 6
-      for (int row = 0; row < kRows; ++row) {
-#pragma GCC unroll 4
-        for (int column = 0; column < kColumns; ++column) {
-          products[row][column] =
-              kData == Data::kInt8 ? _mm256_setzero_si256() : _mm256_set1_epi32(starts[row]);
-        }
-      }
-      multiply_group<kRows, kColumns, kData>(weights + data_begin + lane * 4, starts + 3 * kRows,
-                                             tile.group_size, products);
-      add_group<kRows, kColumns>(tile, weights, block_of(tile, group), lane,
-                                 reinterpret_cast<const float*>(starts + kRows), products, sums);
-    }
-    weights += data_begin + data_bytes;
-    activations += (kInt8GroupHeader + tile.group_size) * kRows;
-  }
-  store_sums<kRows>(tile, sums);
-}
-
+// Products of a group of one kind of weights, for multiply_rows().
 template <Data kData>
-void multiply_rows(const GroupTile& tile) {
-  switch (tile.rows) {
-    case 1:
-      return multiply<1, kData>(tile);
-    case 2:
-      return multiply<2, kData>(tile);
-    case 3:
-      return multiply<3, kData>(tile);
-    case 4:
-      return multiply<4, kData>(tile);
-    case 5:
-      return multiply<5, kData>(tile);
-    default:
-      return multiply<6, kData>(tile);
+struct Products {
+  static constexpr bool kHalves = kData == Data::kInt4;
+  static constexpr bool kFromStarts = kData != Data::kInt8;
+  // With those of one row several read the weights in a wider stream, with the sums of 6 rows one
+  // of int8 fills the 16 registers, and two of int4's, which needs an input in a register for fewer
+  // instructions.
+  static constexpr int columns(int rows) {
+    return rows == 1 ? 4 : rows > 3 && kData == Data::kInt8 ? 1 : 2;
   }
-}
+  template <int kRows>
+  [[gnu::always_inline]] static void multiply_group(const char* data, const int* inputs,
+                                                    int group_size,
+                                                    __m256i (&products)[kRows][columns(kRows)]) {
+    avx2::multiply_group<kRows, columns(kRows), kData>(data, inputs, group_size, products);
+  }
+};
 
 // The inputs of a group of a row as they lie, or gathered, with zeros after the row's end.
 const float* take_group(const Int8Rows& rows, int row, int64_t first, float* gathered) {
@@ -330,13 +210,13 @@ void pack_i8(const Int8Rows& rows) {
 }
 
 void linear_i8(const GroupTile& tile) {
-  multiply_rows<Data::kInt8>(tile);
+  multiply_rows<Products<Data::kInt8>>(tile);
 }
 void linear_i4(const GroupTile& tile) {
-  multiply_rows<Data::kInt4>(tile);
+  multiply_rows<Products<Data::kInt4>>(tile);
 }
 void linear_unpacked_i4(const GroupTile& tile) {
-  multiply_rows<Data::kUnpackedInt4>(tile);
+  multiply_rows<Products<Data::kUnpackedInt4>>(tile);
 }
 
 void unpack_i4(const void* data, int64_t bytes, void* out) {

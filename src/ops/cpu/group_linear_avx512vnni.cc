@@ -4,61 +4,25 @@
 // float32 sums over groups lie in the L1 cache.
 #include <immintrin.h>
 
+#include "ops/cpu/group_lanes_avx512.h"
+#include "ops/cpu/group_rows_avx512.h"
 #include "ops/cpu/kernels.h"
-#include "ops/cpu/lanes_avx512.h"
 
 namespace quire::ops::avx512vnni {
 namespace {
 
-using avx512::lanes_of;
+using avx512::block_of;
+using avx512::header_bytes;
+using avx512::kRegisters;
+using avx512::kStepBytes;
+using avx512::load_header;
 
-constexpr int kRegisters = kPanelLanes / 16;
-constexpr int kStepBytes = kPanelLanes * 4;
 // Bytes ahead of the weights in use that are asked for: about the latency of memory at its
 // bandwidth a core, 100 ns x 35 GB/s.
 constexpr int kPrefetchBytes = 4096;
-constexpr int kMaxGroup = 128;
-
-// Of the scales, and of the offsets.
-int header_bytes(const GroupTile& tile) {
-  return kPanelLanes * tile.scale_bytes;
-}
-
-// What the tile's group has its int8 scales multiplied by, and behind them its offsets.
-const float* block_of(const GroupTile& tile, int64_t group) {
-  const int64_t floats = kPanelLanes * (tile.has_offsets ? 2 : 1);
-  return tile.scale_blocks + ((tile.first_group + group) >> tile.block_shift) * floats;
-}
 
 template <int kRows>
 using Sums = float[kRows][kPanelLanes];
-
-template <int kRows>
-void load_sums(const GroupTile& tile, Sums<kRows>& sums) {
-  for (int row = 0; row < kRows; ++row) {
-    for (int part = 0; part < kRegisters; ++part) {
-      const __m512 sum = tile.accumulate
-                             ? _mm512_maskz_loadu_ps(lanes_of(tile.cols, part),
-                                                     tile.out + row * tile.out_stride + part * 16)
-                             : _mm512_setzero_ps();
-      _mm512_store_ps(sums[row] + part * 16, sum);
-    }
-  }
-}
-
-template <int kRows>
-void store_sums(const GroupTile& tile, const Sums<kRows>& sums) {
-  for (int part = 0; part < kRegisters; ++part) {
-    const __mmask16 lanes = lanes_of(tile.cols, part);
-    for (int row = 0; row < kRows; ++row) {
-      __m512 sum = _mm512_load_ps(sums[row] + part * 16);
-      if (tile.bias != nullptr) {
-        sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes, tile.bias + part * 16));
-      }
-      _mm512_mask_storeu_ps(tile.out + row * tile.out_stride + part * 16, lanes, sum);
-    }
-  }
-}
 
 // sum += the four products of each lane. Around the intrinsic GCC 12 copies every sum, and so
 // spills them.
@@ -108,20 +72,6 @@ template <int kRows, bool kHalves>
   }
 }
 
-// The scales or offsets from lane `lane` on, which are at `header`; `block` is what they are
-// multiplied by.
-[[gnu::always_inline]] inline __m512 load_header(const GroupTile& tile, const char* header,
-                                                 const float* block, int lane) {
-  if (tile.scale_bytes == 4) return _mm512_loadu_ps(header + lane * 4);
-  if (tile.scale_bytes == 1) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(header + lane));
-    return _mm512_mul_ps(_mm512_loadu_ps(block + lane),
-                         _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)));
-  }
-  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(header + lane * 2));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
-}
-
 // sums += products * scales, and offsets.
 template <int kRows, bool kOffsets>
 [[gnu::always_inline]] inline void add_group(const GroupTile& tile, const char* header,
@@ -150,7 +100,7 @@ template <int kRows, bool kOffsets>
 template <int kRows, bool kHalves, bool kOffsets>
 void multiply(const GroupTile& tile) {
   alignas(64) Sums<kRows> sums;
-  load_sums<kRows>(tile, sums);
+  avx512::load_sums(tile, kRows, sums);
   const auto* weights = static_cast<const char*>(tile.weights);
   const auto* activations = static_cast<const char*>(tile.activations);
   const int data_begin = header_bytes(tile) * (kOffsets ? 2 : 1);
@@ -172,7 +122,7 @@ void multiply(const GroupTile& tile) {
     weights += data_begin + data_bytes;
     activations += (kInt8GroupHeader + tile.group_size) * kRows;
   }
-  store_sums<kRows>(tile, sums);
+  avx512::store_sums(tile, kRows, sums);
 }
 
 template <int kRows, bool kHalves>
@@ -199,77 +149,17 @@ void multiply_rows(const GroupTile& tile) {
   }
 }
 
-// The inputs of a group of a row as they lie, or gathered, with zeros after the row's end.
-const float* take_group(const Int8Rows& rows, int row, int64_t first, float* gathered) {
-  const float* in = rows.in + row * rows.stride;
-  if (rows.permutation == nullptr && first + rows.group_size <= rows.k) return in + first;
-  for (int i = 0; i < rows.group_size; ++i) {
-    const int64_t at = first + i;
-    gathered[i] = at >= rows.k ? 0.0f : in[rows.permutation != nullptr ? rows.permutation[at] : at];
-  }
-  return gathered;
-}
-
-// The largest magnitude's bits: a NaN counts as more than an infinity, that as more than any
-// number.
-unsigned largest_bits(const float* values, int count) {
-  __m512i largest = _mm512_setzero_si512();
-  for (int i = 0; i < count; i += 16) {
-    const __m512i magnitude =
-        _mm512_and_si512(_mm512_loadu_si512(values + i), _mm512_set1_epi32(0x7fffffff));
-    largest = _mm512_max_epu32(largest, magnitude);
-  }
-  return _mm512_reduce_max_epu32(largest);
-}
-
-// Rounds a group of one row; returns the sum of its integers.
-int round_group(const float* values, int count, float inverse, int stride, int* words) {
-  __m512i sum = _mm512_setzero_si512();
-  for (int i = 0; i < count; i += 16) {
-    const __m512i integers =
-        _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(values + i), _mm512_set1_ps(inverse)));
-    sum = _mm512_add_epi32(sum, integers);
-    const __m128i bytes = _mm512_cvtepi32_epi8(integers);
-    words[0] = _mm_extract_epi32(bytes, 0);
-    words[stride] = _mm_extract_epi32(bytes, 1);
-    words[2 * stride] = _mm_extract_epi32(bytes, 2);
-    words[3 * stride] = _mm_extract_epi32(bytes, 3);
-    words += 4 * stride;
-  }
-  return _mm512_reduce_add_epi32(sum);
-}
-
 }  // namespace
 
 void pack_i8(const Int8Rows& rows) {
-  constexpr unsigned kInfinity = 0x7f800000;
-  auto* out = static_cast<char*>(rows.out);
-  for (int64_t first = 0; first < rows.k; first += rows.group_size) {
-    auto* starts = reinterpret_cast<int*>(out);
-    auto* scales = reinterpret_cast<float*>(starts + rows.rows);
-    for (int row = 0; row < rows.rows; ++row) {
-      float gathered[kMaxGroup];
-      const float* values = take_group(rows, row, first, gathered);
-      const unsigned bits = largest_bits(values, rows.group_size);
-      const float largest =
-          _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(bits))));
-      const float inverse = 127.0f / largest;
-      // No number divided by a subnormal one may leave the range of floats.
-      const bool rounds = bits < kInfinity && inverse <= 3.4028235e38f;
-      const float scale = bits >= kInfinity ? __builtin_nanf("") : rounds ? largest / 127.0f : 0.0f;
-      int sum = 0;
-      int* words = starts + 3 * rows.rows + row;
-      if (rounds) {
-        sum = round_group(values, rows.group_size, inverse, rows.rows, words);
-      } else {
-        for (int i = 0; i < rows.group_size / 4; ++i) words[i * rows.rows] = 0;
-      }
-      starts[row] = -rows.excess * sum;
-      scales[row] = scale;
-      scales[rows.rows + row] = scale * static_cast<float>(sum);
-    }
-    out += (kInt8GroupHeader + rows.group_size) * rows.rows;
-  }
+  const int num_rows = rows.rows;
+  avx512::pack_groups(rows, num_rows, [num_rows](__m128i bytes, char* data, int row, int i) {
+    int* const words = reinterpret_cast<int*>(data) + i / 4 * num_rows + row;
+    words[0] = _mm_extract_epi32(bytes, 0);
+    words[num_rows] = _mm_extract_epi32(bytes, 1);
+    words[2 * num_rows] = _mm_extract_epi32(bytes, 2);
+    words[3 * num_rows] = _mm_extract_epi32(bytes, 3);
+  });
 }
 
 void linear_i8(const GroupTile& tile) {

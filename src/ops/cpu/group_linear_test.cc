@@ -279,7 +279,9 @@ TEST_P(GroupLinearTest, RoundedActivationsGiveTheBitsOfPlainLoops) {
                                      {4, 20, 128},
                                      {5, 1, 100},
                                      {6, 130, 64},
-                                     {13, 70, 2500}}) {
+                                     {13, 70, 2500},
+                                     {18, 66, 130},
+                                     {39, 10, 200}}) {
       const Integers made = random_integers(rounding(format), n, k, random);
       OwnedTensor<float> in = random_tensor({rows, k}, random);
       OwnedTensor<float> bias = random_tensor({n}, random);

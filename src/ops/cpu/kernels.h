@@ -2,10 +2,10 @@
 // The inner loops of the CPU ops, once for each instruction set.
 //
 // x.cc checks an op's arguments, cuts it into tasks, and calls these; x_cpu.cc, x_avx2.cc,
-// x_avx512.cc and x_amx.cc hold them. This header is all that the last three may include besides
-// the compiler's intrinsics: an inline function of a shared header compiled there with AVX-512
-// could be the copy that the linker keeps for everybody, and would crash on a CPU without it. So:
-// plain structs and pointers.
+// x_avxvnni.cc, x_avx512.cc and x_amx.cc hold them. This header is all that the last three may
+// include besides the compiler's intrinsics: an inline function of a shared header compiled there
+// with AVX-512 could be the copy that the linker keeps for everybody, and would crash on a CPU
+// without it. So: plain structs and pointers.
 //
 // "Steps": packed weights, keys and values share one idea. A step is 4 bytes for each of 16 or 64
 // lanes side by side (output features, tokens, elements of a head): one float32, or two bfloat16
@@ -35,6 +35,8 @@ inline constexpr int kQueryLimit = 16383;
 // depth is 16 steps.
 inline constexpr int kAmxTileRows = 32;
 inline constexpr int kAmxTileSteps = 16;
+// Of products with integer weights, whose sums leave the tiles after each group.
+inline constexpr int kAmxGroupRows = 16;
 
 // A block of a matrix product: `rows` rows by the 64 lanes of one panel by `steps` steps.
 struct LinearTile {
@@ -58,7 +60,7 @@ struct Int8Rows {
   const float* in;  // row r is at in + r * stride
   int64_t stride;
   const int32_t* permutation;  // input i of a row is its value permutation[i]; null: i
-  int rows;                    // 1 to kTileRows
+  int rows;                    // 1 to kTileRows; of pack_i8_tiles to kAmxGroupRows
   int64_t k;
   int group_size;  // inputs that share a scale: the largest magnitude of them / 127
   int excess;      // what the weights' bytes are more than their integers
@@ -67,7 +69,9 @@ struct Int8Rows {
 // Of a group of one packed row: the sum of its integers times -excess (int32, what a chain of
 // products with the weights' bytes starts from), the scale (float32), the scale times the sum
 // (float32), and the integers. Those of a tile's rows lie side by side, the integers in steps:
-// [starts][scales][sums][group_size / 4][rows][4].
+// [starts][scales][sums][group_size / 4][rows][4]. Of pack_i8_tiles they are always kAmxGroupRows,
+// with rows of zeros behind those that exist, and the integers are in tiles of up to 64 a row:
+// [starts][scales][sums][ceil(group_size / 64)][rows][min(group_size, 64)].
 inline constexpr int64_t kInt8GroupHeader = 12;
 
 // A block of a product with integer weights (ops/cpu/group_panels.h): `rows` rows by the 64 lanes
@@ -86,7 +90,7 @@ struct GroupTile {
   const float* scale_blocks;
   int block_shift;
   int64_t first_group;  // which of the panel's groups that is
-  int rows;             // 1 to kTileRows
+  int rows;             // as Int8Rows'
   int cols;             // lanes that exist in `out`, 1 to 64
   float* out;
   int64_t out_stride;
@@ -215,6 +219,9 @@ struct Kernels {
   void (*linear_i8)(const GroupTile& tile);
   void (*linear_i4)(const GroupTile& tile);
   void (*linear_unpacked_i4)(const GroupTile& tile);
+  // pack_i8 and linear_i8 of up to kAmxGroupRows rows, in AMX's tiles; null without AMX.
+  void (*pack_i8_tiles)(const Int8Rows& rows);
+  void (*linear_i8_tiles)(const GroupTile& tile);
   // `bytes` of a group's data, two integers a byte, to twice as many bytes.
   void (*unpack_i4)(const void* data, int64_t bytes, void* out);
   // Of `count` values, a multiple of 8. The same bits with every instruction set.
@@ -290,9 +297,16 @@ QUIRE_DECLARE_ATTENTION_KERNELS(avx512vnni)
 QUIRE_DECLARE_ROUNDING_KERNELS(scalar)
 QUIRE_DECLARE_ROUNDING_KERNELS(avx2)
 #undef QUIRE_DECLARE_ROUNDING_KERNELS
+namespace avxvnni {
+void linear_i8(const GroupTile& tile);
+void linear_i4(const GroupTile& tile);
+void linear_unpacked_i4(const GroupTile& tile);
+}  // namespace avxvnni
 namespace amx {
 void pack_bf16(const float* in, int64_t stride, int rows, int64_t k, uint16_t* out);
 void linear_bf16(const LinearTile& tile);
+void pack_i8_tiles(const Int8Rows& rows);
+void linear_i8_tiles(const GroupTile& tile);
 }  // namespace amx
 namespace scalar {
 void linear_f8(const LinearTile& tile);

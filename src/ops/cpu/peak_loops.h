@@ -18,6 +18,9 @@ namespace avx2 {
 double peak_f32(int64_t steps, float* sink);
 double peak_i8(int64_t steps, float* sink);
 }  // namespace avx2
+namespace avxvnni {
+double peak_i8(int64_t steps, float* sink);
+}
 namespace avx512vnni {
 double peak_i8(int64_t steps, float* sink);
 }
@@ -27,6 +30,7 @@ double peak_bf16(int64_t steps, float* sink);
 }  // namespace avx512
 namespace amx {
 double peak_bf16(int64_t steps, float* sink);
-}
+double peak_i8(int64_t steps, float* sink);
+}  // namespace amx
 
 }  // namespace quire::ops

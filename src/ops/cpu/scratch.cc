@@ -10,8 +10,10 @@ namespace quire::ops {
 size_t max_scratch_bytes(const ScratchNeeds& needs) {
   const auto rows = static_cast<size_t>(std::min(needs.max_num_tokens, kLinearPassRows));
   const auto even_k = static_cast<size_t>((needs.max_in_features + 1) / 2 * 2);
-  // Activations rounded to int8 take less than their float32, but for the padding of few.
-  const size_t int8_row = kInt8GroupHeader + 128;
+  // Activations rounded to int8, in groups of 16 or more inputs, and padded to the largest group
+  // and to whole tiles.
+  const auto int8_rows = round_up(rows, size_t{kAmxGroupRows});
+  const size_t int8_row = round_up(even_k, size_t{128}) / 16 * (kInt8GroupHeader + 16);
   const int task_rows = std::max(kAttentionTaskRows, needs.heads_per_kv_head);
   const size_t attention = align_up(attention_scratch_bytes(task_rows, needs.head_dim)) *
                            static_cast<size_t>(needs.num_threads);
@@ -21,7 +23,7 @@ size_t max_scratch_bytes(const ScratchNeeds& needs) {
   const int64_t splits = ceil_div(needs.max_model_len, kAttentionSplit);
   const int64_t parts =
       splits > 1 ? tasks * task_rows * splits * part_row_bytes(needs.head_dim) : 0;
-  return std::max(rows * std::max(even_k * sizeof(float), int8_row),
+  return std::max(std::max(rows * even_k * sizeof(float), int8_rows * int8_row),
                   attention + static_cast<size_t>(std::min(parts, kMaxPartBytes)));
 }
 
