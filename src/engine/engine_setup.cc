@@ -364,7 +364,13 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   request.kv_cache_dtype = choose_kv_cache_dtype(config, setup.model, request.model.dtype, on_gpu);
   request.model.has_kv_scales = takes_scales(request.kv_cache_dtype);
   if (config.speculative_config && drafts_with_model(*config.speculative_config)) {
+    require(!on_gpu || request.num_stages == 1,
+            fmt::format("--speculative-config: method \"{}\" goes with --pipeline-parallel-size 1, "
+                        "not {}, on GPUs; stages of them take \"ngram\" and \"suffix\".",
+                        config.speculative_config->method, request.num_stages));
     request.draft = choose_draft_model(config, choice, request);
+    const auto& head = request.draft->model.eagle;
+    request.model.embeds_with_output_table = head && !head->has_output_table;
   }
   request.block_size = config.block_size;
   request.max_num_batched_tokens = max_step_tokens_of(config, on_gpu);
