@@ -4,12 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 
-#include "base/temporary_folder_test_util.h"
 #include "engine/speculative_test_util.h"
 #include "engine/stages_test_util.h"
 #include "quire/plan.h"
@@ -18,31 +14,6 @@ namespace quire {
 namespace {
 
 using namespace engine_test;  // NOLINT(google-build-using-namespace)
-namespace fs = std::filesystem;
-
-// A folder with the config of a head for DeepModel, whose weights are random.
-class DeepHead {
- public:
-  explicit DeepHead(const std::vector<int64_t>& layers) {
-    auto json = nlohmann::json::parse(std::ifstream(golden_head("shared") / "config.json"));
-    json.erase("eagle_config");
-    if (layers.empty()) {
-      json["architectures"] = {"LlamaForCausalLM"};
-    } else {
-      json["eagle_aux_hidden_state_layer_ids"] = layers;
-    }
-    std::ofstream(folder_.path() / "config.json") << json;
-    method_ = layers.empty() ? "eagle" : "eagle3";
-  }
-
-  SpeculativeConfig drafts(int num_tokens) const {
-    return eagle_of_folder(folder_.path(), num_tokens, method_);
-  }
-
- private:
-  TemporaryFolder folder_;
-  std::string method_;
-};
 
 EngineConfig two_ranks(EngineConfig config) {
   config.tensor_parallel_size = 2;
@@ -93,7 +64,8 @@ TEST(EngineStageDrafters, DraftsOfTheFirstKindChangeNoAnswer) {
   expect_same_answers(first_eagle(8), base_config("llama3"), 252, 2);
   expect_same_answers(first_eagle(4), two_ranks(base_config("llama3")), 253, 2);
   const DeepModel model(5);
-  expect_same_answers(DeepHead({}).drafts(3), model.config(), 254, 4);
+  const DeepHead head({});
+  expect_same_answers(head.drafts(3), model.config(), 254, 4);
 }
 
 TEST(EngineStageDrafters, DraftsThatEndWhereTheyCostTooMuchChangeNoAnswer) {
@@ -183,6 +155,44 @@ TEST(EngineStageDrafters, APlanCountsThemOnTheFirstStage) {
     EXPECT_EQ(with.stages[0].kv_bytes + with.stages[1].kv_bytes, bytes_of(with, "kv cache"));
     EXPECT_EQ(with.bytes_per_block * with.num_blocks, bytes_of(with, "kv cache"));
   }
+}
+
+TEST(EngineStageDrafters, ArePlannedOnTheFirstOfGpusThatAreNotThere) {
+  const DeepModel model(8);
+  const DeepHead head({2, 4, 5});
+  EngineConfig config = model.config();
+  config.device = "cuda";
+  config.threads = 4;
+  config.pipeline_parallel_size = 4;
+  config.pipeline_layers = {2, 2, 2, 2};
+  config.max_num_seqs = 64;
+  config.num_gpu_blocks_override = 100;
+  constexpr int64_t kMemory = int64_t{4} << 30;
+  const MemoryPlan without = plan_for_gpus(config, kMemory);
+  config.speculative_config = head.drafts(4);
+  const MemoryPlan with = plan_for_gpus(config, kMemory);
+  ASSERT_EQ(with.stages.size(), 4u);
+  EXPECT_EQ(with.stages[0].weight_bytes - without.stages[0].weight_bytes,
+            bytes_of(with, "draft model"));
+  EXPECT_GT(with.stages[0].kv_bytes, without.stages[0].kv_bytes);
+  for (size_t stage = 1; stage < 4; ++stage) {
+    EXPECT_EQ(with.stages[stage].weight_bytes, without.stages[stage].weight_bytes);
+    EXPECT_EQ(with.stages[stage].kv_bytes, without.stages[stage].kv_bytes);
+  }
+}
+
+// It has fewer layers beside a drafter, whose passes take its time.
+TEST(EngineStageDrafters, LeaveTheFirstStageFewerLayers) {
+  const DeepModel model(8);
+  EngineConfig config = model.config();
+  config.pipeline_parallel_size = 2;
+  config.threads = 2;
+  const int64_t without = plan(config).stages[0].num_layers;
+  const DeepHead head({2, 4, 5});
+  config.speculative_config = head.drafts(4);
+  EXPECT_LT(plan(config).stages[0].num_layers, without);
+  config.pipeline_layers = {6, 2};
+  EXPECT_EQ(plan(config).stages[0].num_layers, 6);
 }
 
 TEST(EngineStageDrafters, HaveTheRanksOfAStage) {

@@ -164,12 +164,7 @@ void ModelRunner::keep_oldest_taps() {
   StageTaps::Step step =
       taps_->take([this](const Tensor& tensor, int stage) { receive(tensor, stage); });
   eagle_->keep(step.states, step.slots);
-  std::vector<DraftPiece> prompts;
-  for (const StageTaps::PromptChunk& chunk : step.prompts) {
-    SequenceState* const state = table_.find(chunk.sequence, chunk.serial);
-    if (state != nullptr) prompts.push_back({state, chunk.begin, chunk.end});
-  }
-  read_s_ += eagle_->read_prompts(prompts);
+  read_s_ += eagle_->read_prompts(find_prompts(step.prompts, table_));
   taps_->give_back(std::move(step));
 }
 

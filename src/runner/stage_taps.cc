@@ -54,6 +54,24 @@ int64_t tapped_width(const EagleConfig& head) {
   return width_of(head.aux_layers, head);
 }
 
+std::vector<TappedPrompt> tapped_prompts(std::span<const StepSequence> sequences) {
+  std::vector<TappedPrompt> prompts;
+  for (const StepSequence& sequence : sequences) {
+    if (sequence.chunk.kind != ChunkKind::kPrefill) continue;
+    prompts.push_back({sequence.chunk.id, sequence.state.serial, sequence.begin, sequence.end()});
+  }
+  return prompts;
+}
+
+std::vector<DraftPiece> find_prompts(std::span<const TappedPrompt> prompts, SequenceTable& table) {
+  std::vector<DraftPiece> found;
+  for (const TappedPrompt& prompt : prompts) {
+    SequenceState* const state = table.find(prompt.sequence, prompt.serial);
+    if (state != nullptr) found.push_back({state, prompt.begin, prompt.end});
+  }
+  return found;
+}
+
 int64_t StageTaps::bytes(const RunnerOptions& options) {
   const ModelOptions& model = options.model;
   const EagleConfig& head = *options.draft->model.eagle;
@@ -121,11 +139,7 @@ void StageTaps::hold(const ForwardBatch& forward, std::span<const StepSequence> 
   Step& step = held_.back();
   const auto* slots = forward.slot_mapping.data<int64_t>();
   step.slots.assign(slots, slots + forward.num_tokens);
-  for (const StepSequence& sequence : sequences) {
-    if (!reads_prompts || sequence.chunk.kind != ChunkKind::kPrefill) continue;
-    step.prompts.push_back(
-        {sequence.chunk.id, sequence.state.serial, sequence.begin, sequence.end()});
-  }
+  if (reads_prompts) step.prompts = tapped_prompts(sequences);
 }
 
 StageTaps::Step StageTaps::take_oldest() {

@@ -18,6 +18,7 @@
 #include "dist/communicator.h"
 #include "layers/forward_context.h"
 #include "models/model.h"
+#include "runner/draft_pieces.h"
 #include "runner/rank_runner.h"
 #include "runner/sequence_table.h"
 
@@ -28,22 +29,26 @@ std::vector<int64_t> tapped_layers(const ModelOptions& model, int stage, const E
 // Columns of what a head sees of a token.
 int64_t tapped_width(const EagleConfig& head);
 
-// On the CPU.
+// Tokens [begin, end) of a sequence's prompt, which may be gone by now.
+struct TappedPrompt {
+  SequenceId sequence = 0;
+  uint64_t serial = 0;  // of its state
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+// The prompts of a step that a drafter is to read, and what is there of them when it can.
+std::vector<TappedPrompt> tapped_prompts(std::span<const StepSequence> sequences);
+std::vector<DraftPiece> find_prompts(std::span<const TappedPrompt> prompts, SequenceTable& table);
+
+// On the CPU (on GPUs: runner/gpu_taps.h).
 class StageTaps {
  public:
-  // Tokens [begin, end) of a sequence's prompt, which may be gone by now.
-  struct PromptChunk {
-    SequenceId sequence = 0;
-    uint64_t serial = 0;  // of its state
-    int64_t begin = 0;
-    int64_t end = 0;
-  };
   // What the model has handed out for a step.
   struct Step {
     Buffer memory;  // of max_tokens tokens
     Tensor states;  // [tokens, tapped_width()]
     std::vector<int64_t> slots;
-    std::vector<PromptChunk> prompts;  // that the drafter is to read
+    std::vector<TappedPrompt> prompts;
   };
 
   // `options` have a draft that is a head.
