@@ -1,5 +1,6 @@
-// Draft models and EAGLE-3 heads on GPUs, one and several: the answers of the same GPUs without
-// drafts, as many drafts kept as on the CPU, and all where the two models are one.
+// Draft models and EAGLE-3 heads on GPUs, one and several, also in stages: the answers of the same
+// ranks in one stage without drafts, as many drafts kept as on the CPU, and all where the two
+// models are one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,6 +18,7 @@
 #include "base/temporary_folder_test_util.h"
 #include "engine/constrained_requests.h"
 #include "engine/damaged_model.h"
+#include "engine/nodes_test_util.h"
 #include "engine/speculative_gpu_test_util.h"
 
 namespace quire {
@@ -47,22 +49,40 @@ SpeculativeConfig head_of(const std::string& name, int num_tokens,
   return drafter(method, golden_models().parent_path() / "eagle" / name, num_tokens);
 }
 
-EngineConfig model_on_gpus(const std::string& model, int ranks) {
-  EngineConfig config = tiny_on_gpus(ranks);
+EngineConfig tiny_on(const Division& division) {
+  EngineConfig config = tiny_on_gpus(division.ranks);
+  config.pipeline_parallel_size = division.stages;
+  config.threads = division.ranks * division.stages;
+  return config;
+}
+
+EngineConfig model_on(const std::string& model, const Division& division) {
+  EngineConfig config = tiny_on(division);
   config.model = base_config(model).model;
   return config;
 }
 
 // Simulated GPUs take their time, several of them and sanitizers more: they get fewer numbers of
 // drafts.
-std::vector<int> draft_lengths(int ranks) {
+std::vector<int> draft_lengths(const Division& division) {
   if (kSanitized) return {4};
-  return ranks > 1 ? std::vector{1, 4} : std::vector{1, 2, 3, 4, 5, 6, 8};
+  return division.ranks * division.stages > 1 ? std::vector{1, 4}
+                                              : std::vector{1, 2, 3, 4, 5, 6, 8};
 }
 
-class DraftersOnGpus : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, DraftersOnGpus, testing::Values(1, 2),
-                         testing::PrintToStringParamName());
+class DraftersOnGpus : public testing::TestWithParam<Division> {
+ protected:
+  void SetUp() override {
+    QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam().ranks * GetParam().stages));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Divisions, DraftersOnGpus,
+                         testing::Values(Division{1, 1}, Division{2, 1}, Division{1, 2},
+                                         Division{2, 2}),
+                         [](const auto& test) {
+                           return std::to_string(test.param.ranks) + "x" +
+                                  std::to_string(test.param.stages);
+                         });
 
 // Compares answers under random schedules with those without drafts.
 void expect_no_change_by(const std::vector<SpeculativeConfig>& drafters, EngineConfig config,
@@ -70,8 +90,10 @@ void expect_no_change_by(const std::vector<SpeculativeConfig>& drafters, EngineC
   for (const bool with_logprobs : {false, true}) {
     std::mt19937 random(seed);
     const std::vector<RandomRequest> requests = requests_for_gpus(random, with_logprobs);
-    config.speculative_config.reset();
-    const auto expected = run(config, requests, std::vector<int>(requests.size(), 0));
+    EngineConfig plain = config;
+    plain.pipeline_parallel_size = 1;
+    plain.threads = plain.tensor_parallel_size;
+    const auto expected = run(plain, requests, std::vector<int>(requests.size(), 0));
     RunTotals totals;
     int trial = with_logprobs ? 1 : 0;
     for (const SpeculativeConfig& speculation : drafters) {
@@ -85,41 +107,38 @@ void expect_no_change_by(const std::vector<SpeculativeConfig>& drafters, EngineC
 }
 
 TEST_P(DraftersOnGpus, ADraftModelChangesNoAnswer) {
-  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
   std::vector<SpeculativeConfig> drafters;
   for (const int num_tokens : draft_lengths(GetParam())) {
     drafters.push_back(draft_model_of("qwen2-tied", num_tokens));
   }
-  if (GetParam() == 1) drafters.push_back(draft_model_of("qwen3-tied", 3));
+  if (GetParam().ranks * GetParam().stages == 1)
+    drafters.push_back(draft_model_of("qwen3-tied", 3));
   drafters.push_back(draft_model_of("qwen3-tied", 16));
   drafters.back().adaptive = true;
-  expect_no_change_by(drafters, model_on_gpus("qwen3-tied", GetParam()), 241);
+  expect_no_change_by(drafters, model_on("qwen3-tied", GetParam()), 241);
 }
 
 TEST_P(DraftersOnGpus, AHeadChangesNoAnswer) {
-  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
   std::vector<SpeculativeConfig> drafters;
   for (const int num_tokens : draft_lengths(GetParam())) {
     drafters.push_back(head_of("speculators", num_tokens));
   }
   drafters.push_back(head_of("speculators", 16));
   drafters.back().adaptive = true;
-  expect_no_change_by(drafters, model_on_gpus("qwen3-bias-sharded", GetParam()), 341);
+  expect_no_change_by(drafters, model_on("qwen3-bias-sharded", GetParam()), 341);
 }
 
 TEST_P(DraftersOnGpus, AHeadOfTheFirstKindChangesNoAnswer) {
-  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
   std::vector<SpeculativeConfig> drafters;
   for (const int num_tokens : draft_lengths(GetParam())) {
     drafters.push_back(head_of("eagle", num_tokens, "eagle"));
   }
-  expect_no_change_by(drafters, model_on_gpus("llama3", GetParam()), 342);
+  expect_no_change_by(drafters, model_on("llama3", GetParam()), 342);
 }
 
 TEST_P(DraftersOnGpus, HeadsWithTheModelsTablesChangeNoAnswer) {
-  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
-  expect_no_change_by({head_of("midlayer", 3)}, model_on_gpus("llama3", GetParam()), 342);
-  expect_no_change_by({head_of("shared", 5)}, model_on_gpus("qwen3-tied", GetParam()), 343);
+  expect_no_change_by({head_of("midlayer", 3)}, model_on("llama3", GetParam()), 342);
+  expect_no_change_by({head_of("shared", 5)}, model_on("qwen3-tied", GetParam()), 343);
 }
 
 // Requests that a drafter samples as the model does, of full length.
@@ -135,13 +154,8 @@ std::vector<RandomRequest> plain_requests(uint32_t seed, int64_t vocab_size) {
   return requests;
 }
 
-struct DraftCounts {
-  int64_t made = 0;
-  int64_t kept = 0;
-};
-
-DraftCounts counts_of(const EngineConfig& config, const std::vector<RandomRequest>& requests,
-                      int max_arrival = 0) {
+DraftCounts counts_with_arrivals(const EngineConfig& config,
+                                 const std::vector<RandomRequest>& requests, int max_arrival) {
   LLMEngine engine(config);
   std::mt19937 random(3);
   std::vector<int> arrivals;
@@ -167,26 +181,24 @@ void expect_all_kept(const DraftCounts& counts) {
 }
 
 TEST_P(DraftersOnGpus, OneThatIsTheModelItselfIsAlwaysRight) {
-  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
   for (const int num_tokens : {1, 3, 8}) {
-    EngineConfig config = tiny_on_gpus(GetParam());
+    EngineConfig config = tiny_on(GetParam());
     config.speculative_config = draft_model_of("qwen3-tied", num_tokens);
     expect_all_kept(counts_of(config, plain_requests(71, 128)));
     // Prompts in chunks, from the prefix cache, and computed anew.
     config.max_num_batched_tokens = 23;
     config.kv_cache_memory_bytes.reset();
     config.num_gpu_blocks_override = 11;
-    expect_all_kept(counts_of(config, plain_requests(72, 128), 30));
+    expect_all_kept(counts_with_arrivals(config, plain_requests(72, 128), 30));
     // Sequences of many lengths with many numbers of drafts, without graphs.
     config.enforce_eager = true;
-    expect_all_kept(counts_of(config, plain_requests(75, 128), 30));
+    expect_all_kept(counts_with_arrivals(config, plain_requests(75, 128), 30));
   }
 }
 
 TEST_P(DraftersOnGpus, DraftsThatCannotBeSampledChangeNoAnswer) {
-  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
   const ModelWithoutLogits broken("qwen3-tied");
-  EngineConfig config = tiny_on_gpus(GetParam());
+  EngineConfig config = tiny_on(GetParam());
   std::vector<RandomRequest> requests = plain_requests(76, 128);
   // Where a callback is to see them, the host learns the drafts before they are verified.
   for (size_t i = 0; i < requests.size(); i += 2) {
@@ -203,16 +215,14 @@ TEST_P(DraftersOnGpus, DraftsThatCannotBeSampledChangeNoAnswer) {
 
 // The prompts of these are read by the model while the draft model does not run.
 TEST_P(DraftersOnGpus, ADraftModelCatchesUpOnWhatItHasNotRead) {
-  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
-  EngineConfig config = tiny_on_gpus(GetParam());
+  EngineConfig config = tiny_on(GetParam());
   config.speculative_config = draft_model_of("qwen3-tied", 2);
   config.max_num_batched_tokens = 5;  // less than it has to read at once
-  expect_all_kept(counts_of(config, plain_requests(73, 128), 10));
+  expect_all_kept(counts_with_arrivals(config, plain_requests(73, 128), 10));
 }
 
 TEST_P(DraftersOnGpus, DummyWeightsOfTheSameSizesAreTheSame) {
-  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
-  EngineConfig config = tiny_on_gpus(GetParam());
+  EngineConfig config = tiny_on(GetParam());
   config.load_format = LoadFormat::kDummy;
   config.speculative_config = draft_model_of("qwen3-tied", 4);
   expect_all_kept(counts_of(config, plain_requests(74, 128)));
@@ -220,7 +230,6 @@ TEST_P(DraftersOnGpus, DummyWeightsOfTheSameSizesAreTheSame) {
 
 // However a head came to read what it reads, and on whatever it runs, it says the same.
 TEST_P(DraftersOnGpus, AHeadKeepsAsManyAsOnTheCpu) {
-  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
   std::vector<RandomRequest> requests = plain_requests(171, 120);
   requests.resize(2);
   for (RandomRequest& request : requests) {
@@ -230,7 +239,7 @@ TEST_P(DraftersOnGpus, AHeadKeepsAsManyAsOnTheCpu) {
     request.params.n = 1;
     request.params.max_tokens = 30;
   }
-  EngineConfig config = model_on_gpus("qwen3-bias-sharded", GetParam());
+  EngineConfig config = model_on("qwen3-bias-sharded", GetParam());
   config.speculative_config = head_of("speculators", 3);
   EngineConfig on_cpu = config;
   on_cpu.device = "cpu";
@@ -256,12 +265,11 @@ TEST_P(DraftersOnGpus, AHeadKeepsAsManyAsOnTheCpu) {
 
 // Sampled, too. A draft's last bits may decide between two tokens that are almost equally likely.
 TEST_P(DraftersOnGpus, HeadsKeepAboutAsManyAsOnTheCpu) {
-  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
   const std::pair<const char*, const char*> models_and_heads[] = {
       {"llama3", "midlayer"}, {"qwen3-tied", "shared"}, {"qwen3-bias-sharded", "speculators"}};
   const std::vector<RandomRequest> requests = plain_requests(172, 128);
   for (const auto& [model, head] : models_and_heads) {
-    EngineConfig config = model_on_gpus(model, GetParam());
+    EngineConfig config = model_on(model, GetParam());
     config.speculative_config = head_of(head, 3);
     const DraftCounts counts = counts_of(config, requests);
     config.device = "cpu";
@@ -275,15 +283,15 @@ TEST_P(DraftersOnGpus, HeadsKeepAboutAsManyAsOnTheCpu) {
 
 // The bundled model's head, on golden questions: captured passes are replayed.
 TEST_P(DraftersOnGpus, TheBundledHeadIsOftenRight) {
-  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
   const fs::path models = fs::path(QUIRE_SOURCE_DIR) / "models";
   const auto golden = nlohmann::json::parse(
       std::ifstream(golden_models().parent_path() / "lexicon" / "prompts.json"));
   EngineConfig config = lexicon_config();
   config.device = "cuda";
   config.dtype = "float32";
-  config.tensor_parallel_size = GetParam();
-  config.threads = GetParam();
+  config.tensor_parallel_size = GetParam().ranks;
+  config.pipeline_parallel_size = GetParam().stages;
+  config.threads = GetParam().ranks * GetParam().stages;
   config.max_model_len = 512;
   config.speculative_config = drafter("eagle3", models / "lexicon-eagle3", 4);
   LLMEngine engine(config);
@@ -310,7 +318,6 @@ TEST_P(DraftersOnGpus, TheBundledHeadIsOftenRight) {
 
 // Masks need the drafts before the step is done.
 TEST_P(DraftersOnGpus, ConstrainedAnswersStayAsTheyAre) {
-  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
   std::mt19937 random(44);
   std::vector<ConstrainedRequest> requests = random_constrained_requests(random, 8);
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -322,8 +329,9 @@ TEST_P(DraftersOnGpus, ConstrainedAnswersStayAsTheyAre) {
   EngineConfig config = lexicon_config();
   config.device = "cuda";
   config.dtype = "float32";
-  config.tensor_parallel_size = GetParam();
-  config.threads = GetParam();
+  config.tensor_parallel_size = GetParam().ranks;
+  config.pipeline_parallel_size = GetParam().stages;
+  config.threads = GetParam().ranks * GetParam().stages;
   std::vector<RequestOutput> expected;
   {
     LLMEngine engine(config);
@@ -345,7 +353,6 @@ TEST_P(DraftersOnGpus, ConstrainedAnswersStayAsTheyAre) {
 }
 
 TEST_P(DraftersOnGpus, CallbacksSeeTheTokensBefore) {
-  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
   std::vector<RandomRequest> requests = plain_requests(75, 128);
   requests.resize(3);
   for (RandomRequest& request : requests) {
@@ -354,7 +361,7 @@ TEST_P(DraftersOnGpus, CallbacksSeeTheTokensBefore) {
       if (!ids.empty()) logits[static_cast<size_t>(ids.back())] -= 0.25f;
     }};
   }
-  EngineConfig config = tiny_on_gpus(GetParam());
+  EngineConfig config = tiny_on(GetParam());
   const std::vector<int> at_once(requests.size(), 0);
   const auto expected = run(config, requests, at_once);
   config.speculative_config = draft_model_of("qwen3-tied", 4);
@@ -367,9 +374,8 @@ TEST_P(DraftersOnGpus, CallbacksSeeTheTokensBefore) {
 }
 
 TEST_P(DraftersOnGpus, ASyntheticLengthIsTheMean) {
-  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
   for (SpeculativeConfig speculation : {draft_model_of("qwen2-tied", 4), head_of("shared", 4)}) {
-    EngineConfig config = tiny_on_gpus(GetParam());
+    EngineConfig config = tiny_on(GetParam());
     speculation.synthetic_acceptance_length = 3;
     config.speculative_config = speculation;
     LLMEngine engine(config);
@@ -388,7 +394,7 @@ TEST_P(DraftersOnGpus, ASyntheticLengthIsTheMean) {
 
 TEST(DraftersOnAGpu, APlanCountsThem) {
   QUIRE_SKIP_WITHOUT_GPUS(1);
-  EngineConfig config = tiny_on_gpus(1);
+  EngineConfig config = tiny_on({});
   config.kv_cache_memory_bytes.reset();
   config.num_gpu_blocks_override = 20;
   const MemoryPlan without = plan(config);
@@ -409,7 +415,7 @@ TEST(DraftersOnAGpu, ADummyHeadNeedsItsConfigOnly) {
   const TemporaryFolder folder;
   fs::copy(golden_models().parent_path() / "eagle" / "midlayer" / "config.json",
            folder.path() / "config.json");
-  EngineConfig config = model_on_gpus("llama3", 1);
+  EngineConfig config = model_on("llama3", {});
   config.load_format = LoadFormat::kDummy;
   config.speculative_config = drafter("eagle3", folder.path(), 3);
   EXPECT_GT(counts_of(config, plain_requests(76, 120)).made, 0);
@@ -417,7 +423,7 @@ TEST(DraftersOnAGpu, ADummyHeadNeedsItsConfigOnly) {
 
 TEST(DraftersOnAGpu, OnesThatDoNotFitAreRefused) {
   QUIRE_SKIP_WITHOUT_GPUS(1);
-  EngineConfig config = tiny_on_gpus(1);
+  EngineConfig config = tiny_on({});
   config.speculative_config = draft_model_of("llama3", 4);
   EXPECT_THAT(refusal(config), AllOf(StartsWith("--speculative-config: the draft model "),
                                      HasSubstr("its vocabulary has 131 tokens, and that of the "

@@ -13,16 +13,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// As many drafts as it says, whatever they cost: the tests do not depend on what steps take here.
-SpeculativeConfig draft_model(const std::string& model, int num_tokens) {
-  SpeculativeConfig config;
-  config.method = "draft_model";
-  config.model = (golden_models() / model).string();
-  config.num_speculative_tokens = num_tokens;
-  config.adaptive = false;
-  return config;
-}
-
 TEST(EngineDraftModel, DraftsChangeNoAnswer) {
   uint32_t seed = 41;
   for (const int num_tokens : {1, 2, 4, 8}) {

@@ -20,24 +20,6 @@ using ::testing::StartsWith;
 
 namespace fs = std::filesystem;
 
-fs::path golden_head(const std::string& name) {
-  return golden_models().parent_path() / "eagle" / name;
-}
-
-SpeculativeConfig eagle_of_folder(const fs::path& folder, int num_tokens,
-                                  const std::string& method = "eagle3") {
-  SpeculativeConfig config;
-  config.method = method;
-  config.model = folder.string();
-  config.num_speculative_tokens = num_tokens;
-  config.adaptive = false;
-  return config;
-}
-
-SpeculativeConfig eagle(const std::string& name, int num_tokens) {
-  return eagle_of_folder(golden_head(name), num_tokens);
-}
-
 TEST(EngineEagle, DraftsChangeNoAnswer) {
   uint32_t seed = 141;
   for (const int num_tokens : {1, 2, 4, 8}) {
@@ -45,10 +27,6 @@ TEST(EngineEagle, DraftsChangeNoAnswer) {
   }
   expect_same_answers(eagle("midlayer", 3), "llama3", seed++);
   expect_same_answers(eagle("shared", 5), "qwen3-tied", seed++);
-}
-
-SpeculativeConfig first_eagle(int num_tokens) {
-  return eagle_of_folder(golden_head("eagle"), num_tokens, "eagle");
 }
 
 TEST(EngineEagle, DraftsOfTheFirstKindChangeNoAnswer) {
@@ -90,37 +68,6 @@ TEST(EngineEagle, RanksShareItAndChangeNoAnswer) {
     expect_equal(outputs[i], expected[i], "request " + std::to_string(i));
   }
   EXPECT_GT(totals.num_accepted_drafts, 0);
-}
-
-struct DraftCounts {
-  int64_t made = 0;
-  int64_t kept = 0;
-};
-
-DraftCounts counts_of(const EngineConfig& config, const std::vector<RandomRequest>& requests) {
-  LLMEngine engine(config);
-  for (size_t i = 0; i < requests.size(); ++i) {
-    engine.add_request(std::to_string(i), requests[i].prompt, requests[i].params);
-  }
-  while (!engine.is_finished()) engine.step();
-  const SpeculativeStats stats = engine.stats().speculative;
-  return {stats.num_draft_tokens, stats.num_accepted_tokens};
-}
-
-// A long prompt, and one that goes on from it.
-std::vector<RandomRequest> greedy_requests() {
-  std::mt19937 random(171);
-  std::vector<RandomRequest> requests = random_requests(random, 120);
-  requests.resize(3);
-  for (RandomRequest& request : requests) {
-    request.prompt.clear();
-    for (int i = 0; i < 60; ++i) request.prompt.push_back(3 + i * 7 % 100);
-    request.params = SamplingParams();
-    request.params.temperature = 0;
-    request.params.max_tokens = 30;
-    request.params.ignore_eos = true;
-  }
-  return requests;
 }
 
 // However the head came to read what it reads, it says the same: drafts that are kept are as many.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "base/cpu_features.h"
 #include "base/thread_pool.h"
 #include "cluster/machine_share.h"
@@ -193,11 +194,19 @@ void check_stages(const EngineConfig& config, const ModelConfig& model) {
                       sum, model.num_hidden_layers));
 }
 
-// How the model's layers are cut; empty: not at all.
-std::vector<int64_t> layers_of_stages(const EngineConfig& config, const ModelOptions& model) {
+// How the layers of the request's model are cut; empty: not at all.
+std::vector<int64_t> layers_of_stages(const EngineConfig& config, const PlanRequest& request) {
   if (config.pipeline_parallel_size == 1) return {};
   if (!config.pipeline_layers.empty()) return config.pipeline_layers;
-  return balanced_stage_layers(model, config.pipeline_parallel_size);
+  double draft_bytes = 0;
+  if (request.draft) {
+    const SpeculativeConfig& speculation = *config.speculative_config;
+    // Nobody knows how many drafts will be worth their cost.
+    const int num_passes = speculation.adaptive ? ceil_div(speculation.num_speculative_tokens, 2)
+                                                : speculation.num_speculative_tokens;
+    draft_bytes = bytes_of_drafts(request.draft->model, request.model, num_passes);
+  }
+  return balanced_stage_layers(request.model, config.pipeline_parallel_size, draft_bytes);
 }
 
 // The draft model of this config, for the model of `request`.
@@ -356,7 +365,6 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   request.model.max_model_len = choose_max_model_len(config, setup.model);
   request.model.size = config.tensor_parallel_size;
   request.num_stages = config.pipeline_parallel_size;
-  request.model.stage_layers = layers_of_stages(config, request.model);
   if (config.lora.enabled) {
     request.max_loras = config.lora.max_loras;
     request.max_lora_rank = config.lora.max_lora_rank;
@@ -364,8 +372,17 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   request.kv_cache_dtype = choose_kv_cache_dtype(config, setup.model, request.model.dtype, on_gpu);
   request.model.has_kv_scales = takes_scales(request.kv_cache_dtype);
   if (config.speculative_config && drafts_with_model(*config.speculative_config)) {
+    require(!on_gpu || request.num_stages == 1 || config.cluster.num_nodes == 1,
+            fmt::format("--speculative-config: method \"{}\" on GPUs with --pipeline-parallel-size "
+                        "{} goes with --nnodes 1, not {}; stages in several processes take "
+                        "\"ngram\" and \"suffix\".",
+                        config.speculative_config->method, request.num_stages,
+                        config.cluster.num_nodes));
     request.draft = choose_draft_model(config, choice, request);
+    const auto& head = request.draft->model.eagle;
+    request.model.embeds_with_output_table = head && !head->has_output_table;
   }
+  request.model.stage_layers = layers_of_stages(config, request);
   request.block_size = config.block_size;
   request.max_num_batched_tokens = max_step_tokens_of(config, on_gpu);
   request.max_num_seqs = config.max_num_seqs;

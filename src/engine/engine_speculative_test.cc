@@ -124,18 +124,6 @@ TEST(EngineSpeculative, AbortedRequestsLeaveTheOthersTheirAnswers) {
   expect_equal(last, plain, "beside an aborted one");
 }
 
-TEST(EngineSpeculative, AModelThatDraftsIsRefusedWithStages) {
-  EngineConfig config = base_config("qwen3-tied");
-  config.speculative_config.emplace().method = "draft_model";
-  config.speculative_config->model = config.model;
-  config.threads = 2;
-  config.pipeline_parallel_size = 2;
-  EXPECT_EQ(
-      refusal(config),
-      "--speculative-config: method \"draft_model\" goes with --pipeline-parallel-size 1, not "
-      "2; stages take \"ngram\" and \"suffix\".");
-}
-
 TEST(EngineSpeculative, ValuesOutOfRangeAreRefused) {
   EngineConfig config = base_config("qwen3-tied");
   config.speculative_config = ngram(100);

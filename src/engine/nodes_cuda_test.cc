@@ -101,7 +101,8 @@ TEST_P(NodesWithGpus, GiveThemWithDrafts) {
   for (const auto& [method, model] : {std::pair<std::string, std::string>("ngram", ""),
                                       {"draft_model", config.model},
                                       {"eagle3", head}}) {
-    if (GetParam().stages > 1 && !model.empty()) continue;  // stages take no drafters with weights
+    if (GetParam().stages > 1 && !model.empty())
+      continue;  // stages of several processes take no drafters with weights
     SpeculativeConfig& speculation = config.speculative_config.emplace();
     speculation.method = method;
     speculation.model = model;

@@ -88,11 +88,6 @@ void check_settings(const EngineConfig& config) {
 void check_speculation(const EngineConfig& config) {
   if (!config.speculative_config) return;
   check_speculative_config(*config.speculative_config);
-  // It would need the tokens, which the last stage samples, before the first stage runs.
-  require(config.pipeline_parallel_size == 1 || !drafts_with_model(*config.speculative_config),
-          fmt::format("--speculative-config: method \"{}\" goes with --pipeline-parallel-size 1, "
-                      "not {}; stages take \"ngram\" and \"suffix\".",
-                      config.speculative_config->method, config.pipeline_parallel_size));
 }
 
 void check_lora(EngineConfig& config) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <random>
 #include <string>
 #include <vector>
@@ -22,6 +23,72 @@ inline SpeculativeConfig drafts_by(const std::string& method, int num_tokens) {
   config.prompt_lookup_max = 3;
   config.adaptive = false;
   return config;
+}
+
+// Drafts of a golden model. As many as it says, whatever they cost: as above.
+inline SpeculativeConfig draft_model(const std::string& model, int num_tokens) {
+  SpeculativeConfig config;
+  config.method = "draft_model";
+  config.model = (golden_models() / model).string();
+  config.num_speculative_tokens = num_tokens;
+  config.adaptive = false;
+  return config;
+}
+
+inline std::filesystem::path golden_head(const std::string& name) {
+  return golden_models().parent_path() / "eagle" / name;
+}
+
+// The same of a head.
+inline SpeculativeConfig eagle_of_folder(const std::filesystem::path& folder, int num_tokens,
+                                         const std::string& method = "eagle3") {
+  SpeculativeConfig config;
+  config.method = method;
+  config.model = folder.string();
+  config.num_speculative_tokens = num_tokens;
+  config.adaptive = false;
+  return config;
+}
+
+inline SpeculativeConfig eagle(const std::string& name, int num_tokens) {
+  return eagle_of_folder(golden_head(name), num_tokens);
+}
+
+// For llama3.
+inline SpeculativeConfig first_eagle(int num_tokens) {
+  return eagle_of_folder(golden_head("eagle"), num_tokens, "eagle");
+}
+
+struct DraftCounts {
+  int64_t made = 0;
+  int64_t kept = 0;
+};
+
+inline DraftCounts counts_of(const EngineConfig& config,
+                             const std::vector<RandomRequest>& requests) {
+  LLMEngine engine(config);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    engine.add_request(std::to_string(i), requests[i].prompt, requests[i].params);
+  }
+  while (!engine.is_finished()) engine.step();
+  const SpeculativeStats stats = engine.stats().speculative;
+  return {stats.num_draft_tokens, stats.num_accepted_tokens};
+}
+
+// A long prompt, and two that are the same.
+inline std::vector<RandomRequest> greedy_requests() {
+  std::mt19937 random(171);
+  std::vector<RandomRequest> requests = random_requests(random, 120);
+  requests.resize(3);
+  for (RandomRequest& request : requests) {
+    request.prompt.clear();
+    for (int i = 0; i < 60; ++i) request.prompt.push_back(3 + i * 7 % 100);
+    request.params = SamplingParams();
+    request.params.temperature = 0;
+    request.params.max_tokens = 30;
+    request.params.ignore_eos = true;
+  }
+  return requests;
 }
 
 // Requests whose prompts and answers repeat themselves, because of a bias towards a few tokens, so

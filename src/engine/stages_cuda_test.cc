@@ -129,6 +129,12 @@ TEST_P(StagesOnGpus, AnswersAreOfTheirConstraints) {
 TEST_P(StagesOnGpus, WithDraftsGiveTheTokensOfOneStageWithout) {
   const auto [stages, ranks] = GetParam();
   const DeepModel model(5);
+  const DeepHead eagle3({1, 2, 4});
+  const DeepHead eagle1({});
+  const std::vector<SpeculativeConfig> speculations = {
+      drafts_by("ngram", 1),       drafts_by("ngram", 4), drafts_by("suffix", 2),
+      drafts_by("suffix", 8),      eagle3.drafts(4),      eagle1.drafts(3),
+      draft_model("qwen3-tied", 3)};
   RunTotals totals;
   int trial = 0;
   for (const bool with_logprobs : {false, true}) {
@@ -136,10 +142,9 @@ TEST_P(StagesOnGpus, WithDraftsGiveTheTokensOfOneStageWithout) {
     const std::vector<RandomRequest> requests = requests_for_gpus(random, with_logprobs);
     const auto expected =
         run(on_gpus(model.config(), 1, ranks), requests, std::vector<int>(requests.size(), 0));
-    for (const auto& [method, num_tokens] :
-         {std::pair{"ngram", 1}, {"ngram", 4}, {"suffix", 2}, {"suffix", 8}}) {
+    for (const SpeculativeConfig& speculation : speculations) {
       EngineConfig config = on_gpus(model.config(), stages, ranks);
-      config.speculative_config = drafts_by(method, num_tokens);
+      config.speculative_config = speculation;
       expect_no_change(config, requests, expected, trial++, random, totals);
     }
   }
@@ -257,7 +262,11 @@ TEST(StagesCuda, WhatTheyDoNotTakeIsAnError) {
   config = on_gpus(base_config("qwen3-tied"), 2, 1);
   config.speculative_config = drafts_by("draft_model", 3);
   config.speculative_config->model = config.model;
-  expect_error(config, "method \"draft_model\" goes with --pipeline-parallel-size 1, not 2");
+  config.cluster.num_nodes = 2;
+  expect_error(config,
+               "method \"draft_model\" on GPUs with --pipeline-parallel-size 2 goes with --nnodes "
+               "1, not 2");
+  config.cluster.num_nodes = 1;
   QUIRE_SKIP_WITHOUT_GPUS(3);
   config.speculative_config.reset();
   config.pipeline_parallel_size = 3;

@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "base/temporary_folder_test_util.h"
 #include "engine/random_requests.h"
+#include "engine/speculative_test_util.h"
 #include "quire/llm.h"
 
 namespace quire::engine_test {
@@ -77,6 +79,31 @@ class DeepModel {
 
  private:
   std::filesystem::path folder_;
+};
+
+// A folder with the config of a head for DeepModel that looks at these layers, for random weights;
+// without any it is an EAGLE head.
+class DeepHead {
+ public:
+  explicit DeepHead(const std::vector<int64_t>& layers)
+      : method_(layers.empty() ? "eagle" : "eagle3") {
+    auto json = nlohmann::json::parse(std::ifstream(golden_head("shared") / "config.json"));
+    json.erase("eagle_config");
+    if (layers.empty()) {
+      json["architectures"] = {"LlamaForCausalLM"};
+    } else {
+      json["eagle_aux_hidden_state_layer_ids"] = layers;
+    }
+    std::ofstream(folder_.path() / "config.json") << json;
+  }
+
+  SpeculativeConfig drafts(int num_tokens) const {
+    return eagle_of_folder(folder_.path(), num_tokens, method_);
+  }
+
+ private:
+  TemporaryFolder folder_;
+  std::string method_;
 };
 
 }  // namespace quire::engine_test

@@ -35,7 +35,8 @@ struct Stage {
   int64_t last_layer = 0;
   bool embeds = false;
   bool computes_logits = false;
-  // The output layer needs a table of its own: it isn't tied, or the embedding is in another stage.
+  // The output layer's table is one of its own: it isn't tied, or the embedding is in another
+  // stage.
   bool has_output_table = false;
 };
 
@@ -46,8 +47,9 @@ Stage stage_of(const ModelOptions& options) {
         "a stage is a range of the model's layers");
   const bool embeds = options.first_layer == 0;
   const bool computes_logits = last == num_layers;
+  const bool has_output_layer = computes_logits || (embeds && options.embeds_with_output_table);
   return {options.first_layer, last, embeds, computes_logits,
-          computes_logits && !(options.config.tie_word_embeddings && embeds)};
+          has_output_layer && !(options.config.tie_word_embeddings && embeds)};
 }
 
 }  // namespace
@@ -190,8 +192,8 @@ bool belongs_to_another_stage(std::string_view name, const Stage& stage, int64_t
            layer < num_layers && (layer < stage.first_layer || layer >= stage.last_layer);
   }
   return (is_weight_of(kEmbedding, name) && !stage.embeds) ||
-         ((is_weight_of(kOutput, name) || is_weight_of(kFinalNorm, name)) &&
-          !stage.computes_logits);
+         (is_weight_of(kOutput, name) && !stage.computes_logits && !stage.has_output_table) ||
+         (is_weight_of(kFinalNorm, name) && !stage.computes_logits);
 }
 
 // Memory of a layer's parameters.
@@ -508,8 +510,9 @@ void Decoder::run_layers(ForwardContext& context, const IntermediateTensors& sta
 }
 
 VocabTables Decoder::vocab_tables() const {
+  const bool has_output = lm_head_ || (embed_tokens_ && config_.tie_word_embeddings);
   return {.embedding = embed_tokens_ ? &*embed_tokens_ : nullptr,
-          .output = final_norm_ ? &output_table() : nullptr};
+          .output = has_output ? &output_table() : nullptr};
 }
 
 Tensor Decoder::compute_logits(ForwardContext& context, const Tensor& hidden) {

@@ -54,6 +54,8 @@ struct ModelOptions {
   int64_t last_layer = -1;  // -1: the number of layers
   // For the whole model: the number of layers of each stage; empty: one stage.
   std::vector<int64_t> stage_layers;
+  // Whether the stage that embeds has the output layer's table, too, for a head that shares both.
+  bool embeds_with_output_table = false;
   // Whether this model's steps may use the ranks' peer words (Communicator), as one model's may.
   bool has_peer_words = true;
   // Whether a step may be a kernel that needs all of the GPU's multiprocessors at a time.

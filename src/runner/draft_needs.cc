@@ -5,6 +5,7 @@
 #include "runner/eagle_drafter.h"
 #include "runner/gpu_drafter.h"
 #include "runner/kv_cache.h"
+#include "runner/stage_taps.h"
 
 namespace quire {
 namespace {
@@ -27,6 +28,8 @@ int64_t kept_bytes_per_token(const ModelOptions& part) {
 DraftNeeds draft_needs(const RunnerOptions& options) {
   check(options.draft.has_value(), "there is a drafter to plan for");
   DraftNeeds needs;
+  const ModelOptions& draft = options.draft->model;
+  if (draft.eagle && draft.device.is_cpu()) needs.step_bytes = StageTaps::bytes(options);
   for (int rank = 0; rank < options.model.size; ++rank) {
     ModelOptions part = options.draft->model;
     part.rank = rank;

@@ -10,16 +10,16 @@
 
 namespace quire {
 
-// Over all ranks, in bytes.
+// Over the ranks of the first stage, in bytes.
 struct DraftNeeds {
   int64_t weight_bytes = 0;
   std::set<std::string> formats;  // of the weights
-  int64_t step_bytes = 0;         // activations, and what a head keeps of a step
+  int64_t step_bytes = 0;         // activations, and what a head sees of steps in all stages
   int64_t bytes_per_block = 0;
   int64_t num_layers = 0;  // that have a part of the cache
 };
 
-// `options` have a draft, and one stage. Throws Error where the draft's model is not supported.
+// `options` have a draft. Throws Error where the draft's model is not supported.
 DraftNeeds draft_needs(const RunnerOptions& options);
 
 }  // namespace quire

@@ -37,11 +37,6 @@ int64_t num_to_make(const StepSequence& sequence) {
   return std::ssize(sequence.chunk.draft_token_ids);
 }
 
-int64_t states_width(const ModelOptions& head) {
-  const EagleConfig& eagle = *head.eagle;
-  return static_cast<int64_t>(eagle.aux_layers.size()) * eagle.target_hidden_size;
-}
-
 size_t bytes_of_rows(int64_t rows, int64_t width) {
   return align_up(static_cast<size_t>(rows) * static_cast<size_t>(width) * sizeof(float));
 }
@@ -55,8 +50,7 @@ size_t arena_bytes(const RunnerOptions& options, const ModelOptions& head) {
 
 int64_t EagleDrafter::step_bytes(const RunnerOptions& options) {
   const ModelOptions& head = options.draft->model;
-  return static_cast<int64_t>(bytes_of_rows(options.max_tokens, states_width(head)) +
-                              bytes_of_rows(options.max_num_seqs, head.config.hidden_size) +
+  return static_cast<int64_t>(bytes_of_rows(options.max_num_seqs, head.config.hidden_size) +
                               bytes_of_rows(options.max_logits_rows, head.config.vocab_size));
 }
 
@@ -76,7 +70,6 @@ EagleDrafter::EagleDrafter(const RunnerOptions& options, const Model& target, Co
       builder_(options.block_size),
       slots_(options.num_blocks, options.block_size),
       row_ids_(static_cast<size_t>(options.max_tokens)),
-      states_memory_(bytes_of_rows(options.max_tokens, states_width(options.draft->model))),
       known_memory_(bytes_of_rows(options.num_blocks * options.block_size,
                                   options.draft->model.config.hidden_size)),
       drafted_memory_(
@@ -99,35 +92,31 @@ void EagleDrafter::load(const ProgressCallback& on_progress) {
   load_weights(checkpoint, head_.parameters(), stream_.pool(), on_progress);
 }
 
-const AuxStates* EagleDrafter::states_of(int64_t num_tokens) {
-  states_.layers = options_.draft->model.eagle->aux_layers;
-  states_.rows = as_tensor(row_ids_).rows(0, num_tokens);
-  states_.out = Tensor(states_memory_.data(), DType::kFloat32,
-                       {num_tokens, states_width(options_.draft->model)});
-  return &states_;
+void EagleDrafter::keep(const Tensor& states, std::span<const int64_t> slots) {
+  const Arena::Scope scope(arena_);
+  ForwardBatch rows;
+  rows.num_tokens = states.dim(0);
+  ForwardContext context{stream_, DType::kFloat32, arena_, comm_, rows};
+  Tensor known = states;
+  if (head_.projects()) {
+    known = arena_.allocate(DType::kFloat32, {rows.num_tokens, known_.dim(1)});
+    head_.project(context, states, known);
+  }
+  const Tensor places(const_cast<int64_t*>(slots.data()), DType::kInt64, {rows.num_tokens});
+  ops::scatter_rows(stream_, known, places, known_);
 }
 
-double EagleDrafter::keep(const ForwardBatch& forward, std::span<const StepSequence> sequences,
-                          bool reads_prompts) {
-  {
-    const Arena::Scope scope(arena_);
-    ForwardContext context{stream_, DType::kFloat32, arena_, comm_, forward};
-    Tensor known = states_.out;
-    if (head_.projects()) {
-      known = arena_.allocate(DType::kFloat32, {forward.num_tokens, known_.dim(1)});
-      head_.project(context, states_.out, known);
-    }
-    ops::scatter_rows(stream_, known, forward.slot_mapping, known_);
-  }
+double EagleDrafter::read_prompts(std::span<const Piece> prompts) {
   const EagleClock::time_point start = EagleClock::now();
   std::vector<Piece> pieces;
-  for (const StepSequence& sequence : sequences) {
-    if (sequence.chunk.kind != ChunkKind::kPrefill || !reads_prompts) continue;
-    SequenceState& state = sequence.state;
+  for (const Piece& prompt : prompts) {
+    SequenceState& state = *prompt.state;
     // Where the text before was not read, it would take longer than the step may.
-    if (slots_.first_missing(state.block_table, sequence.begin) < sequence.begin) continue;
+    if (slots_.first_missing(state.block_table, prompt.begin) < prompt.begin) continue;
     // A row needs the token behind it.
-    const int64_t end = std::min(sequence.end(), std::ssize(state.tokens()) - 1);
+    const auto num_known =
+        std::ssize(state.tokens()) - static_cast<int64_t>(state.awaits_token() ? 1 : 0);
+    const int64_t end = std::min(prompt.end, num_known - 1);
     take(state, slots_.first_missing(state.block_table, end), end, pieces);
   }
   read(pieces);

@@ -23,7 +23,6 @@
 #include "core/buffer.h"
 #include "core/stream.h"
 #include "dist/communicator.h"
-#include "layers/forward_context.h"
 #include "models/eagle_head.h"
 #include "request/scheduled_batch.h"
 #include "runner/batch_builder.h"
@@ -53,13 +52,12 @@ class EagleDrafter {
   // Puts drafts in the places of the step's chunks that have kDraftOfRunner. A chunk with one has
   // no drafts of other makers. Called once for every step, before the model runs.
   DraftTimes make_drafts(std::span<const StepSequence> sequences);
-  // What the model is to hand out in a pass over that many tokens. Holds until the next call.
-  const AuxStates* states_of(int64_t num_tokens);
-  // Takes what the model has handed out for this step, and reads the prompts' part of it where
-  // `reads_prompts`. Called once for every step, after the model ran. The seconds that reading
-  // took.
-  double keep(const ForwardBatch& forward, std::span<const StepSequence> sequences,
-              bool reads_prompts);
+  // Takes what the model has handed out for a step's tokens, which have these slots: states
+  // [tokens, tapped_width()]. Called once for every step, in their order, after the model ran.
+  void keep(const Tensor& states, std::span<const int64_t> slots);
+  // Reads prompts of a step that was kept, where it has read the text before them. The seconds that
+  // it took.
+  double read_prompts(std::span<const DraftPiece> prompts);
 
  private:
   using Piece = DraftPiece;
@@ -94,8 +92,6 @@ class EagleDrafter {
   BatchBuilder builder_;
   DraftSlots slots_;
   std::vector<int32_t> row_ids_;  // 0, 1, ... max_tokens - 1
-  Buffer states_memory_;          // of states_
-  AuxStates states_;
   Buffer known_memory_;
   Tensor known_;  // [slots, hidden_size]: by slot of the cache
   Buffer drafted_memory_;

@@ -20,14 +20,6 @@ namespace {
 // Runs without a graph before one is made anew, where there was no memory for it.
 constexpr int64_t kRunsBetweenDraftCaptures = 1000;
 
-bool leaves_drafts_to_runner(const ScheduledSequence& chunk) {
-  return !chunk.draft_token_ids.empty() && chunk.draft_token_ids.front() == kDraftOfRunner;
-}
-
-int64_t num_drafts_to_make(const StepSequence& sequence) {
-  return std::ssize(sequence.chunk.draft_token_ids);
-}
-
 SamplingPlaces places_on_gpu(std::span<const StepSequence> sequences) {
   SamplingPlaces places;
   for (const StepSequence& sequence : sequences) {
@@ -97,34 +89,16 @@ void GpuDrafter::load(const ProgressCallback& on_progress) {
 }
 
 void GpuDrafter::place_drafts(std::span<const StepSequence> sequences) {
-  drafting_.clear();
-  for (const StepSequence& sequence : sequences) {
-    if (leaves_drafts_to_runner(sequence.chunk)) drafting_.push_back(&sequence);
-  }
-  check(std::ssize(drafting_) <= sizes_.max_drafting, "the plan knows how many sequences draft");
-  std::ranges::stable_sort(drafting_, [](const StepSequence* a, const StepSequence* b) {
-    return num_drafts_to_make(*a) > num_drafts_to_make(*b);
-  });
-  if (drafting_.empty()) return;
-  ids_stride_ = draft_ids_stride(std::min(padded_rows(std::ssize(drafting_)), sizes_.max_drafting));
-  for (size_t place = 0; place < drafting_.size(); ++place) {
-    const StepSequence& sequence = *drafting_[place];
-    SequenceState& state = sequence.state;
-    for (int64_t draft = 0; draft < num_drafts_to_make(sequence); ++draft) {
-      const int64_t id = home_.first_id + draft * ids_stride_ + static_cast<int64_t>(place);
-      const int64_t index = sequence.begin + 1 + draft - state.num_prompt_tokens();
-      state.output_token_ids[static_cast<size_t>(index)] = unknown_token(static_cast<int32_t>(id));
-    }
-  }
+  places_.set(sequences, home_.first_id, sizes_.max_drafting);
 }
 
 void GpuDrafter::make_drafts(const ScheduledBatch& batch, std::span<const StepSequence> sequences,
-                             int32_t* ids, GpuDraftEvents& events) {
+                             int32_t* drafts, GpuDraftEvents& events) {
   for (const StepSequence& sequence : sequences) {
     slots_.forget(sequence.state.block_table, sequence.begin, sequence.end());
   }
   read(take_unread(batch, sequences), events);
-  if (drafting_.empty()) return;
+  if (drafting().empty()) return;
 
   const std::vector<Pass> passes = take_passes();
   std::vector<StepShape> exact;
@@ -148,9 +122,8 @@ void GpuDrafter::make_drafts(const ScheduledBatch& batch, std::span<const StepSe
                             .passes = shapes.size()};
       events.is_first_of_kind = run_captured(key, shapes, arrays);
     }
-    const auto num_ids = static_cast<size_t>(ids_stride_ * std::ssize(passes));
-    home_.gpu.copy_to_host(ids + home_.first_id, home_.ids + home_.first_id,
-                           num_ids * sizeof(int32_t));
+    home_.gpu.copy_to_host(drafts, home_.ids + home_.first_id,
+                           static_cast<size_t>(num_ids()) * sizeof(int32_t));
   });
 }
 
@@ -193,7 +166,7 @@ void GpuDrafter::read_at_once(std::span<const Piece> pieces) {
 
 std::vector<GpuDrafter::Pass> GpuDrafter::take_passes() {
   std::vector<Piece> pieces;
-  for (const StepSequence* sequence : drafting_) {
+  for (const StepSequence* sequence : drafting()) {
     const int64_t end = first_end(*sequence);
     const int64_t missing = slots_.first_missing(sequence->state.block_table, end);
     pieces.push_back({&sequence->state, std::min(end - 1, missing), end});
@@ -207,9 +180,9 @@ std::vector<GpuDrafter::Pass> GpuDrafter::take_passes() {
   while (!pieces.empty()) {
     passes.push_back(to_pass(pieces, ChunkKind::kDecode));
     const auto has_more = [&](const StepSequence* sequence) {
-      return num_drafts_to_make(*sequence) > std::ssize(passes);
+      return num_drafts_to_make(sequence->chunk) > std::ssize(passes);
     };
-    pieces.resize(static_cast<size_t>(std::ranges::count_if(drafting_, has_more)));
+    pieces.resize(static_cast<size_t>(std::ranges::count_if(drafting(), has_more)));
     for (Piece& piece : pieces) piece = {piece.state, piece.end, piece.end + 1};
   }
   return passes;
@@ -283,7 +256,7 @@ void GpuDrafter::run_pass(size_t pass, const StepShape& shape, const GpuDraftArr
   const Tensor hidden = run_model(context, pass, arrays.known_rows);
   if (shape.num_logits == 0) return;
   const Tensor logits = compute_logits(context, hidden);
-  const int64_t first_id = home_.first_id + static_cast<int64_t>(pass) * ids_stride_;
+  const int64_t first_id = home_.first_id + static_cast<int64_t>(pass) * places_.stride();
   kernels.sample(home_.gpu.cuda(), {.logits = logits.data<float>(),
                                     .stride = logits.row_stride(),
                                     .rows = logits.dim(0),

@@ -18,6 +18,8 @@
 // (runner/draft_slots.h), and the token `token_offset` behind it: a smaller model's slot is of its
 // token; a head's is of what is known of a token together with the next one.
 //
+// Of a model in stages it is on the first, which hands the drafts to the last.
+//
 // All ranks of the group run the same passes, and each samples all drafts. Thread safety: one
 // thread, the rank's worker.
 #include <compare>
@@ -39,6 +41,7 @@
 #include "runner/draft_slots.h"
 #include "runner/gpu_draft_events.h"
 #include "runner/gpu_draft_inputs.h"
+#include "runner/gpu_draft_places.h"
 #include "runner/kv_cache.h"
 #include "runner/rank_runner.h"
 #include "runner/sequence_table.h"
@@ -54,7 +57,7 @@ struct GpuDraftHome {
   Communicator& comm;
   const Device& device;
   void* sample_scratch;  // for the step's rows of logits
-  // On the GPU: what a step samples, and from first_id on num_draft_ids() drafts.
+  // On the GPU: from first_id on num_draft_ids() drafts.
   int32_t* ids;
   int64_t first_id;
 };
@@ -78,21 +81,23 @@ class GpuDrafter {
 
   // Puts unknown_token(id) in the places of drafts that the runner makes, where `id` is their place
   // among the ids. A chunk with one has no drafts of other makers. Called once for every step,
-  // before the next two functions; `sequences` hold until they have returned.
+  // before make_drafts(); `sequences` hold until that has returned.
   void place_drafts(std::span<const StepSequence> sequences);
-  // Queues the reading of what was not read, the drafts, and their copy to `ids` (pinned, laid out
-  // as GpuDraftHome's).
+  // Queues the reading of what was not read, the drafts, and their copy to `drafts` (pinned, as
+  // they lie from first_id on). The host knows the tokens before them.
   void make_drafts(const ScheduledBatch& batch, std::span<const StepSequence> sequences,
-                   int32_t* ids, GpuDraftEvents& events);
+                   int32_t* drafts, GpuDraftEvents& events);
+  // How many ids that copies.
+  int64_t num_ids() const { return places_.num_ids(); }
 
   // What the model is to hand out in a pass over that many tokens, until the next call; null:
   // nothing.
   virtual const AuxStates* states_of(int64_t /*num_tokens*/) { return nullptr; }
-  // Queues what is done with it. Called behind each pass, and captured with it.
+  // Queues what is done with it. Called behind each pass, and captured with it; in stages when what
+  // all of them have handed out is there.
   virtual void keep(const ForwardBatch& /*forward*/) {}
-  // Queues the reading of a step's prompts, once the model has run.
-  virtual void read_prompts(std::span<const StepSequence> /*sequences*/,
-                            GpuDraftEvents& /*events*/) {}
+  // Queues the reading of prompts of a step, once it was kept.
+  virtual void read_prompts(std::span<const DraftPiece> /*prompts*/, GpuDraftEvents& /*events*/) {}
 
  protected:
   using Piece = DraftPiece;
@@ -115,7 +120,7 @@ class GpuDrafter {
   void take(SequenceState& state, int64_t begin, int64_t end, std::vector<Piece>& pieces);
   // Queues the reading of pieces of any length.
   void read(std::span<const Piece> pieces, GpuDraftEvents& events);
-  std::span<const StepSequence* const> drafting() const { return drafting_; }
+  std::span<const StepSequence* const> drafting() const { return places_.drafting(); }
   // The row behind the last that a sequence's first pass has.
   int64_t first_end(const StepSequence& sequence) const {
     return sequence.begin + 1 - token_offset_;
@@ -176,9 +181,7 @@ class GpuDrafter {
   Buffer attention_scratch_;
   DraftSlots slots_;
   std::map<GraphKey, Captured> captured_;
-  // Of the step: sequences that have drafts, those with most first, and the distance of ids.
-  std::vector<const StepSequence*> drafting_;
-  int64_t ids_stride_ = 0;
+  GpuDraftPlaces places_;  // of the step
 };
 
 }  // namespace quire

@@ -107,18 +107,16 @@ void GpuEagleDrafter::keep(const ForwardBatch& forward) {
   ops::scatter_rows(home().stream, known, forward.slot_mapping, known_);
 }
 
-void GpuEagleDrafter::read_prompts(std::span<const StepSequence> sequences,
-                                   GpuDraftEvents& events) {
+void GpuEagleDrafter::read_prompts(std::span<const DraftPiece> prompts, GpuDraftEvents& events) {
   std::vector<Piece> pieces;
-  for (const StepSequence& sequence : sequences) {
-    if (sequence.chunk.kind != ChunkKind::kPrefill) continue;
-    SequenceState& state = sequence.state;
+  for (const DraftPiece& prompt : prompts) {
+    SequenceState& state = *prompt.state;
     // Where the text before was not read, it would take longer than the step may.
-    if (slots().first_missing(state.block_table, sequence.begin) < sequence.begin) continue;
+    if (slots().first_missing(state.block_table, prompt.begin) < prompt.begin) continue;
     // A row needs the token behind it, and the host has to know it.
     const auto num_known =
         std::ssize(state.tokens()) - static_cast<int64_t>(state.awaits_token() ? 1 : 0);
-    const int64_t end = std::min(sequence.end(), num_known - 1);
+    const int64_t end = std::min(prompt.end, num_known - 1);
     take(state, slots().first_missing(state.block_table, end), end, pieces);
   }
   read(pieces, events);

@@ -27,7 +27,7 @@ class GpuEagleDrafter final : public GpuDrafter {
 
   const AuxStates* states_of(int64_t num_tokens) override;
   void keep(const ForwardBatch& forward) override;
-  void read_prompts(std::span<const StepSequence> sequences, GpuDraftEvents& events) override;
+  void read_prompts(std::span<const DraftPiece> prompts, GpuDraftEvents& events) override;
 
  private:
   std::vector<Piece> take_unread(const ScheduledBatch& batch,

@@ -35,7 +35,8 @@ struct GpuRunner::Launched {
     size_t sequence = 0;      // in the batch
     bool has_drafts = false;  // the newest tokens before it are drafts
     // The draft in its place: the chunk's next row counts only where it is what was sampled. Its
-    // id, or unknown_token() of its place in `ids`. None for the last of a chunk's rows.
+    // id, or unknown_token() of its place, as `draft_ids` has it. None for the last of a chunk's
+    // rows.
     std::optional<int32_t> draft;
     // With RunnerOptions::synthetic_acceptance: whether the draft stays.
     std::optional<bool> keeps_draft{};
@@ -59,7 +60,9 @@ struct GpuRunner::Launched {
   std::map<size_t, TokenLogprobs> host_logprobs;  // by row, of what the host sampled
   // What the GPU writes to lives as long as somebody may read it, also when the runner has failed.
   std::shared_ptr<PinnedBuffer> results;
-  int32_t* ids = nullptr;         // pinned: the result, and the drafts that the GPU made
+  int32_t* ids = nullptr;         // pinned: the result
+  int32_t* draft_ids = nullptr;   // pinned: those that a GPU made
+  int32_t first_draft_place = 0;  // of the first of these
   std::byte* logprobs = nullptr;  // pinned: the result, where some were asked for
   std::unique_ptr<DeviceEvent> began;
   std::unique_ptr<DeviceEvent> done;
@@ -67,7 +70,7 @@ struct GpuRunner::Launched {
   // On the first of several stages, which does not sample: `ids` are there. Of the worker only,
   // which sets it when it queues what brings them.
   std::unique_ptr<DeviceEvent> learned;
-  GpuDraftEvents drafts;
+  GpuDraftEvents draft_events;
 
   // Adds row `row` of the logits of a chunk, which is that of `sequence` in the batch.
   // synthetic_acceptance: RunnerOptions'.
@@ -102,7 +105,7 @@ struct GpuRunner::Launched {
   std::optional<int32_t> draft_of(size_t row) const {
     const std::optional<int32_t>& draft = sampled[row].draft;
     const int32_t place = draft ? row_of_unknown(*draft) : -1;
-    return place >= 0 ? std::max(ids[place], 0) : draft;
+    return place >= 0 ? std::max(draft_ids[place - first_draft_place], 0) : draft;
   }
 
   // The token of a row, once the GPU is done. What could not be chosen is a 0 to what follows.
@@ -147,10 +150,12 @@ class GpuRunner::Pending final : public PendingStep {
  public:
   explicit Pending(std::shared_ptr<Launched> step) : step_(std::move(step)) {}
 
-  double finish() override {
+  StepTimes finish() override {
     step_->done->wait();
     const auto& end = step_->computed ? step_->computed : step_->done;
-    return end->seconds_since(*step_->began);
+    return {.gpu_s = end->seconds_since(*step_->began),
+            .drafts = step_->draft_events.times(),
+            .has_first_drafts_of_kind = step_->draft_events.is_first_of_kind};
   }
 
   // The worker tells the masks sooner, with its threads, where it waits for the step as well.
@@ -158,10 +163,10 @@ class GpuRunner::Pending final : public PendingStep {
     step_->finish(false, nullptr);
     StepOutput output = std::move(step_->output);
     output.gpu_s = step_->done->seconds_since(*step_->began);
-    const DraftTimes times = step_->drafts.times();
+    const DraftTimes times = step_->draft_events.times();
     output.draft_s = times.drafting_s;
     output.draft_reading_s = times.reading_s;
-    output.is_first_of_kind |= step_->drafts.is_first_of_kind;
+    output.is_first_of_kind |= step_->draft_events.is_first_of_kind;
     step_->for_each_kept([&](size_t row) { add_token(row, output); });
     return output;
   }

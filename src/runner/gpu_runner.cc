@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_set>
+#include <utility>
 
 #include "loader/weight_loader.h"
 #include "models/counted_model.h"
@@ -76,7 +76,7 @@ GpuRunner::GpuRunner(const RunnerOptions& options, const GpuRank& gpu, const Ran
       table_(options.eos_token_ids) {
   if (lora_slots_) model_->bind_adapters(lora_slots_->adapters());
   model_->bind_cache(stream_, comm_, kv_cache_.layers());
-  if (options.draft) {
+  if (options.draft && is_first()) {
     drafter_ = GpuDrafter::make(options,
                                 {.library = library_,
                                  .gpu = *gpu_,
@@ -84,9 +84,12 @@ GpuRunner::GpuRunner(const RunnerOptions& options, const GpuRank& gpu, const Ran
                                  .comm = comm_,
                                  .device = device_,
                                  .sample_scratch = sample_scratch_.data(),
-                                 .ids = sampled_ids(),
-                                 .first_id = sizes_.first_draft},
+                                 .ids = stage_ ? stage_->recent_ids() : sampled_ids(),
+                                 .first_id = stage_ ? stage_->first_draft() : sizes_.first_draft},
                                 *model_);
+  }
+  if (stage_ && options.draft && options.draft->model.eagle) {
+    taps_.emplace(options, groups.stage(), links, device_);
   }
   memory_->finish_uploads();
 }
@@ -112,28 +115,7 @@ void GpuRunner::learn_sampled(const ScheduledBatch& batch) {
     return settle(had_drafts || makes_drafts(batch) ? 0 : 1);
   }
   if (!is_first() && !is_last()) return table_.cut_to_computed(batch);
-  settle(std::min(stage_->num_steps_beside(), num_steps_without_drafts_of(batch)));
-}
-
-bool GpuRunner::makes_drafts(const ScheduledBatch& batch) const {
-  return drafter_ && std::ranges::any_of(batch.sequences, [](const auto& chunk) {
-           return chunk.kind == ChunkKind::kVerify;
-         });
-}
-
-size_t GpuRunner::num_steps_without_drafts_of(const ScheduledBatch& batch) const {
-  if (std::ranges::none_of(in_flight_, [](const auto& step) { return step->has_drafts; })) {
-    return in_flight_.size();
-  }
-  std::unordered_set<SequenceId> ids;
-  for (const ScheduledSequence& chunk : batch.sequences) ids.insert(chunk.id);
-  const auto has_drafts_of = [&](const std::shared_ptr<Launched>& step) {
-    return step->has_drafts && std::ranges::any_of(step->sampled, [&](const auto& sampled) {
-             return sampled.is_verified() && ids.contains(sampled.id);
-           });
-  };
-  const auto newest = std::find_if(in_flight_.rbegin(), in_flight_.rend(), has_drafts_of);
-  return static_cast<size_t>(newest - in_flight_.rbegin());
+  settle(std::min(stage_->num_steps_beside(), num_steps_not_needed_by(batch)));
 }
 
 void GpuRunner::receive_needed(std::span<const StepSequence> sequences) {
@@ -166,6 +148,9 @@ void GpuRunner::receive_oldest_ids() {
   const size_t count = step.sampled.size();
   gpu_->copy_to_host(step.ids, stage_->receive_ids(*gpu_, count), count * sizeof(int32_t));
   step.learned = gpu_->record(EventWait::kSpin);
+  while (taps_ && !taps_->held().empty() && taps_->held().front().number <= step.output.step) {
+    keep_oldest_taps();
+  }
 }
 
 void GpuRunner::settle(size_t keep) {
@@ -204,31 +189,6 @@ void GpuRunner::tell_tokens(const Launched& step) {
   }
 }
 
-void GpuRunner::place_drafts(std::span<const StepSequence> sequences) {
-  if (drafter_) return drafter_->place_drafts(sequences);
-  for (const StepSequence& sequence : sequences) {
-    check(std::ranges::count(sequence.chunk.draft_token_ids, kDraftOfRunner) == 0,
-          "drafts have ids where no drafter makes them");
-  }
-}
-
-void GpuRunner::make_drafts(const ScheduledBatch& batch, std::span<const StepSequence> sequences,
-                            Launched& step) {
-  if (step.has_drafts) step.began = gpu_->record(EventWait::kSpin);
-  drafter_->make_drafts(batch, sequences, step.ids, step.drafts);
-}
-
-void GpuRunner::learn_drafts(std::span<const StepSequence> sequences, Launched& step) {
-  if (step.drafts.drafting.end == nullptr) return;
-  step.drafts.drafting.end->wait();
-  for (size_t row = 0; row < step.sampled.size(); ++row) {
-    Launched::Sampled& sampled = step.sampled[row];
-    if (!sampled.draft) continue;
-    sampled.draft = step.draft_of(row);
-    sequences[sampled.sequence].state.output_token_ids[sampled.index] = *sampled.draft;
-  }
-}
-
 ForwardBatch GpuRunner::upload(std::span<const StepSequence> sequences,
                                const SamplingPlaces& places, const StepLoras& loras,
                                Launched& step) {
@@ -260,10 +220,14 @@ IntermediateTensors GpuRunner::run_model(ForwardBatch& forward) {
   if (is_first() || is_last()) library_.kernels().resolve_tokens(gpu_->cuda(), resolve);
   ForwardContext context{stream_, options_.model.dtype, arena_, comm_, forward};
   if (lora_step_) context.gpu_lora = &*lora_step_;
-  if (drafter_) context.aux = drafter_->states_of(forward.num_tokens);
+  if (taps_) {
+    context.aux = taps_->states_of(forward.num_tokens);
+  } else if (drafter_) {
+    context.aux = drafter_->states_of(forward.num_tokens);
+  }
   const IntermediateTensors state =
       model_->forward(context, stage_ ? stage_->received_state(forward.num_tokens) : std::nullopt);
-  if (drafter_) drafter_->keep(forward);
+  if (drafter_ && !taps_) drafter_->keep(forward);
   return state;
 }
 
@@ -366,15 +330,20 @@ std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
 void GpuRunner::run(const ScheduledBatch& batch, std::span<const StepSequence> sequences,
                     const SamplingPlaces& places, Launched& step) {
   if (drafter_) make_drafts(batch, sequences, step);
+  if (stage_ && is_last() && options_.draft) receive_drafts(step);
   const Arena::Scope scope(arena_);
   const Computed computed = compute(sequences, places, step);
+  if (taps_ && is_first()) hold_taps(batch, sequences, step);
+  if (taps_ && !is_first()) taps_->send(*gpu_, step.shape.num_tokens);
   if (!is_last()) {
     step.computed = gpu_->record(EventWait::kSleep);
     return stage_->send_state(*gpu_, computed.state);
   }
   if (step.has_masks) sample_masked(sequences, computed.logits, step);
   collect(sequences, computed.logits, step);
-  if (drafter_ && batch.drafter_reads_prompts) drafter_->read_prompts(sequences, step.drafts);
+  if (drafter_ && batch.drafter_reads_prompts) {
+    drafter_->read_prompts(find_prompts(tapped_prompts(sequences), table_), step.draft_events);
+  }
 }
 
 std::shared_ptr<GpuRunner::Launched> GpuRunner::make_void(const Launched& step,
@@ -399,6 +368,8 @@ std::shared_ptr<GpuRunner::Launched> GpuRunner::make_void(const Launched& step,
   result->has_drafts = step.has_drafts;
   result->results = step.results;
   result->ids = step.ids;
+  result->draft_ids = step.draft_ids;
+  result->first_draft_place = step.first_draft_place;
   std::fill_n(result->ids, result->sampled.size(), 0);
   result->began = gpu_->record(EventWait::kSpin);
   return result;
@@ -422,6 +393,9 @@ std::shared_ptr<GpuRunner::Launched> GpuRunner::describe(const ScheduledBatch& b
   next_result_ = (next_result_ + 1) % inputs_.num_arrays();
   step->results = results_;
   step->ids = reinterpret_cast<int32_t*>(results);
+  step->draft_ids = step->ids + sizes_.first_draft;
+  step->first_draft_place =
+      static_cast<int32_t>(stage_ ? stage_->first_draft() : sizes_.first_draft);
   step->logprobs = results + sizes_.sampled_ids;
   return step;
 }

@@ -21,6 +21,8 @@
 // (runner/gpu_stage.h): the GPUs wait for each other, the hosts are steps ahead. Stages in between
 // do not learn tokens. A sequence whose drafts are verified is scheduled again when the step's
 // result is known, so the first stage and the last learn which drafts stayed before its next chunk.
+// A drafter is on the first stage, which embeds its drafts, and hands them to the last. It makes a
+// step's drafts when the step begins, while the other stages are at work on those before it.
 //
 // Where the driver finds no memory for a graph, its steps run without one. Where it finds none for
 // something else and there is one rank, the step's output is void, and so is that of the steps that
@@ -48,6 +50,7 @@
 #include "runner/gpu_masks.h"
 #include "runner/gpu_sizes.h"
 #include "runner/gpu_stage.h"
+#include "runner/gpu_taps.h"
 #include "runner/kv_cache.h"
 #include "runner/prompt_logprobs.h"
 #include "runner/rank_runner.h"
@@ -132,8 +135,9 @@ class GpuRunner final : public RankRunner {
   bool is_awaited(const Launched& step) const;
   // Whether a batch has drafts and this rank a drafter, which has to know the tokens before them.
   bool makes_drafts(const ScheduledBatch& batch) const;
-  // The newest steps in flight in which no drafts of a batch's sequences are.
-  size_t num_steps_without_drafts_of(const ScheduledBatch& batch) const;
+  // The newest steps in flight whose tokens the host need not know for this batch: in which no
+  // drafts of its sequences are, and nothing of those that this rank is to draft for.
+  size_t num_steps_not_needed_by(const ScheduledBatch& batch) const;
   // Learns the tokens of all but the last `keep` steps.
   void settle(size_t keep);
   // Tells the sequences the tokens of a step that is done.
@@ -143,6 +147,13 @@ class GpuRunner final : public RankRunner {
   // Queues what makes them.
   void make_drafts(const ScheduledBatch& batch, std::span<const StepSequence> sequences,
                    Launched& step);
+  // On the last of several stages: queues what brings them from the first.
+  void receive_drafts(Launched& step);
+  // On the first of several stages, with a head: keeps what the model has handed out for the step.
+  void hold_taps(const ScheduledBatch& batch, std::span<const StepSequence> sequences,
+                 const Launched& step);
+  // Has the head know what all stages have handed out for the oldest step, and read its prompts.
+  void keep_oldest_taps();
   // Waits for drafts that the GPU makes, for what the host does with them.
   void learn_drafts(std::span<const StepSequence> sequences, Launched& step);
   // Fills the step's arrays and queues their upload.
@@ -209,8 +220,12 @@ class GpuRunner final : public RankRunner {
   std::optional<GpuLoraStep> lora_step_;    // of the step that is being launched, if it has any
   GpuLogprobs logprobs_;
   PromptIds prompt_ids_;
-  std::unique_ptr<GpuDrafter> drafter_;  // null: drafts have ids
-  std::unique_ptr<GpuMasks> masks_;      // of the rank that samples constrained rows; else null
+  // Of the first stage; null: drafts have ids, or another rank has it.
+  std::unique_ptr<GpuDrafter> drafter_;
+  GpuDraftPlaces received_drafts_;   // on the last of several stages: of the step
+  std::optional<GpuTaps> taps_;      // of several stages, where there is a head
+  GpuDraftEvents read_taps_;         // reading for which no step has accounted yet
+  std::unique_ptr<GpuMasks> masks_;  // of the rank that samples constrained rows; else null
   // Of as many steps as inputs_ has arrays of: sampled ids, then logprobs.
   std::shared_ptr<PinnedBuffer> results_;
   size_t next_result_ = 0;

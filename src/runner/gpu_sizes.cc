@@ -16,6 +16,7 @@
 #include "runner/gpu_lora_slots.h"
 #include "runner/gpu_masks.h"
 #include "runner/gpu_stage.h"
+#include "runner/gpu_taps.h"
 
 namespace quire {
 namespace {
@@ -120,7 +121,7 @@ GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options
   sizes.prompt_ids = static_cast<int64_t>(PromptIds::bytes(step.num_logits));
   sizes.logprobs = static_cast<int64_t>(GpuLogprobs::bytes(step.num_logits, kMaxLogprobs));
   sizes.masks = static_cast<int64_t>(GpuMasks::bytes(step.num_logits, config.vocab_size));
-  sizes.stage = GpuStage::bytes(options, sizes.max_ids());
+  sizes.stage = GpuStage::bytes(options, sizes.max_ids()) + GpuTaps::bytes(options);
   sizes.alignment = rounding(cache.num_layers);
   return sizes;
 }

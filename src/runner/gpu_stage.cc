@@ -1,6 +1,7 @@
 #include "runner/gpu_stage.h"
 
 #include "base/check.h"
+#include "runner/gpu_draft_inputs.h"
 
 namespace quire {
 namespace {
@@ -19,8 +20,14 @@ int64_t state_bytes(const RunnerOptions& options) {
                  options.model.dtype, options.max_tokens, options.model.config.hidden_size));
 }
 
-size_t ids_bytes(int num_stages, int64_t max_ids) {
-  return num_id_slots(num_stages) * static_cast<size_t>(max_ids) * sizeof(int32_t);
+// Those of the newest steps, then the drafts of one.
+size_t ids_bytes(int num_stages, int64_t max_ids, int64_t max_drafts) {
+  const size_t count = num_id_slots(num_stages) * static_cast<size_t>(max_ids);
+  return (count + static_cast<size_t>(max_drafts)) * sizeof(int32_t);
+}
+
+size_t sent_drafts_bytes(int num_stages, int64_t max_drafts) {
+  return num_id_slots(num_stages) * static_cast<size_t>(max_drafts) * sizeof(int32_t);
 }
 
 }  // namespace
@@ -34,11 +41,13 @@ GpuStage::GpuStage(const RunnerOptions& options, int stage, int num_stages, int6
       hidden_size_(options.model.config.hidden_size),
       dtype_(options.model.dtype),
       links_(links),
-      is_here_(num_id_slots(num_stages)) {
+      is_here_(num_id_slots(num_stages)),
+      max_drafts_(num_draft_ids(options)) {
   const auto bytes = static_cast<size_t>(state_bytes(options));
   if (!is_first()) received_ = Buffer(bytes, device);
   if (!is_last()) sent_ = Buffer(kSentSteps * bytes, device);
-  if (is_first() || is_last()) ids_ = Buffer(ids_bytes(num_stages, max_ids), device);
+  if (is_first() || is_last()) ids_ = Buffer(ids_bytes(num_stages, max_ids, max_drafts_), device);
+  if (is_first()) sent_drafts_ = Buffer(sent_drafts_bytes(num_stages, max_drafts_), device);
 }
 
 void GpuStage::connect(DeviceStream& stream) {
@@ -57,7 +66,8 @@ int64_t GpuStage::bytes(const RunnerOptions& options, int64_t max_ids) {
   const auto num_stages = static_cast<int>(options.model.stage_layers.size());
   if (num_stages <= 1) return 0;
   return (1 + static_cast<int64_t>(kSentSteps)) * state_bytes(options) +
-         static_cast<int64_t>(ids_bytes(num_stages, max_ids));
+         static_cast<int64_t>(ids_bytes(num_stages, max_ids, num_draft_ids(options)) +
+                              sent_drafts_bytes(num_stages, num_draft_ids(options)));
 }
 
 std::optional<IntermediateTensors> GpuStage::received_state(int64_t num_tokens) const {
@@ -111,6 +121,20 @@ const int32_t* GpuStage::receive_ids(DeviceStream& stream, size_t count) {
   is_here_[index] = true;
   links_.ids_from_last->take(stream, slot(index), count * sizeof(int32_t));
   return slot(index);
+}
+
+void GpuStage::send_drafts(DeviceStream& stream, size_t count) {
+  check(static_cast<int64_t>(count) <= max_drafts_, "a step's drafts fit where the plan put them");
+  int32_t* const to = reinterpret_cast<int32_t*>(sent_drafts_.data()) +
+                      next_sent_drafts_ * static_cast<size_t>(max_drafts_);
+  next_sent_drafts_ = (next_sent_drafts_ + 1) % num_slots();
+  links_.drafts_to_last->await_taken(stream, num_slots() - 1);
+  stream.copy_on_device(to, recent_ids() + first_draft(), count * sizeof(int32_t));
+  links_.drafts_to_last->offer(stream, to, count * sizeof(int32_t));
+}
+
+void GpuStage::receive_drafts(DeviceStream& stream, size_t count) {
+  links_.drafts_from_first->take(stream, recent_ids() + first_draft(), count * sizeof(int32_t));
 }
 
 bool GpuStage::has_ids(int32_t place) const {

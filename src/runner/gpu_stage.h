@@ -1,7 +1,7 @@
 #pragma once
 // What a rank on a GPU shares with the same rank of the other stages of a pipeline: hidden states
-// and residuals on their way from one stage to the next, and the ids of sampled tokens, which the
-// last stage hands to the first.
+// and residuals on their way from one stage to the next, the ids of sampled tokens, which the last
+// stage hands to the first, and those of drafts, which a drafter on the first hands to the last.
 //
 // Each stage keeps two steps' states for the next, so that it goes on while the next is a step
 // behind. What comes from the stage before lies at one address, which CUDA graphs can contain. The
@@ -48,7 +48,7 @@ class GpuStage {
 
   // On the first and last stage, of ids of the newest steps: where they lie, and where those of a
   // new step begin among them.
-  const int32_t* recent_ids() const { return reinterpret_cast<const int32_t*>(ids_.data()); }
+  int32_t* recent_ids() const { return reinterpret_cast<int32_t*>(ids_.data()); }
   int32_t begin_ids();
   // On the last stage: hands the ids of the step of the last begin_ids() to the first stage.
   void send_ids(DeviceStream& stream, const int32_t* sampled, size_t count);
@@ -57,6 +57,13 @@ class GpuStage {
   const int32_t* receive_ids(DeviceStream& stream, size_t count);
   // Whether the copy was queued that brings recent_ids()[place].
   bool has_ids(int32_t place) const;
+
+  // Behind these, from recent_ids()[first_draft()] on: the drafts of the step that is launched.
+  int64_t first_draft() const { return static_cast<int64_t>(num_slots()) * max_ids_; }
+  // On the first stage: hands so many of them to the last.
+  void send_drafts(DeviceStream& stream, size_t count);
+  // On the last stage: queues the copy of the oldest drafts that were not received.
+  void receive_drafts(DeviceStream& stream, size_t count);
 
  private:
   size_t num_slots() const { return is_here_.size(); }
@@ -76,6 +83,9 @@ class GpuStage {
   std::vector<bool> is_here_;  // by slot of ids_
   size_t num_begun_ = 0;
   size_t num_received_ = 0;
+  int64_t max_drafts_;  // ids of a step
+  Buffer sent_drafts_;  // of as many steps as ids_ has
+  size_t next_sent_drafts_ = 0;
 };
 
 }  // namespace quire

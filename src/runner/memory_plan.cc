@@ -122,7 +122,7 @@ int64_t blocks_per_full_sequence(const PlanRequest& request) {
   return ceil_div(request.model.max_model_len, request.block_size);
 }
 
-// What the layers of a stage take, over its ranks.
+// What the layers of a stage take, over its ranks, and on the first the drafter.
 struct StageNeeds {
   int64_t first_layer = 0;
   int64_t num_layers = 0;
@@ -194,27 +194,38 @@ ModelNeeds needs_of(const PlanRequest& request) {
 DraftNeeds needs_of_draft(const PlanRequest& request) {
   try {
     check_magnitude(draft_request(request));
-    return draft_needs(runner_options(request, 0));
+    const RunnerOptions options = runner_options(request, 0);
+    DraftNeeds needs = draft_needs(options);
+    if (request.kernels != nullptr) {
+      needs.step_bytes += gpu_draft_sizes(*request.kernels, options).total() * request.model.size;
+    }
+    return needs;
   } catch (const Error& error) {
     throw Error(fmt::format("--speculative-config: the draft model {}: {}",
                             request.draft->folder.string(), error.what()));
   }
 }
 
+void add_to_first_stage(const DraftNeeds& draft, ModelNeeds& needs) {
+  StageNeeds& first = needs.stages.front();
+  first.weight_bytes += draft.weight_bytes;
+  first.other_bytes += draft.step_bytes;
+  first.bytes_per_block += draft.bytes_per_block;
+  needs.bytes_per_block += draft.bytes_per_block;
+}
+
 void add_draft_buffers(const DraftNeeds& draft, const std::string& ranks, MemoryPlan& plan) {
   plan.buffers.push_back({"draft model", draft.weight_bytes,
                           fmt::format("all weights, {}{}", fmt::join(draft.formats, ", "), ranks)});
   plan.buffers.push_back(
-      {"draft activations", draft.step_bytes, fmt::format("of the same steps{}", ranks)});
+      {"draft activations", draft.step_bytes,
+       fmt::format("of the same steps, and what else a drafter needs{}", ranks)});
 }
 
 // What the ops of one rank use for themselves.
 int64_t scratch_bytes(const PlanRequest& request) {
   if (request.kernels != nullptr) {
-    const RunnerOptions options = runner_options(request, 0);
-    const int64_t of_drafts =
-        request.draft ? gpu_draft_sizes(*request.kernels, options).total() : int64_t{0};
-    return gpu_sizes(*request.kernels, options).total() + of_drafts;
+    return gpu_sizes(*request.kernels, runner_options(request, 0)).total();
   }
   if (request.draft) {
     PlanRequest without = request;
@@ -424,9 +435,10 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   plan.max_num_batched_tokens = request.max_num_batched_tokens;
 
   const std::string ranks = describe_ranks(request);
-  const ModelNeeds needs = needs_of(request);
+  ModelNeeds needs = needs_of(request);
   DraftNeeds draft;
   if (request.draft) draft = needs_of_draft(request);
+  add_to_first_stage(draft, needs);
   for (const MemoryItem& item : needs.memory) {
     const bool tied = item.bytes == 0;
     plan.buffers.push_back({item.name, static_cast<int64_t>(item.bytes),
@@ -464,7 +476,7 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
         more_memory_advice(request), fewer_loras_advice(request)));
   }
 
-  plan.bytes_per_block = needs.bytes_per_block + draft.bytes_per_block;
+  plan.bytes_per_block = needs.bytes_per_block;
   const bool have_own_memory = !on_cpu(request) && request.num_stages > 1;
   int64_t of_stages = 0;
   for (const StageNeeds& stage : needs.stages) of_stages += stage.weight_bytes + stage.other_bytes;
@@ -503,8 +515,10 @@ std::vector<size_t> gpu_rank_bytes(const PlanRequest& request, const MemoryPlan&
   if (request.num_stages == 1) {
     return {static_cast<size_t>(plan.total_bytes / size - request.overhead_bytes)};
   }
+  ModelNeeds needs = needs_of(request);
+  if (request.draft) add_to_first_stage(needs_of_draft(request), needs);
   std::vector<size_t> bytes;
-  for (const StageNeeds& stage : needs_of(request).stages) {
+  for (const StageNeeds& stage : needs.stages) {
     const int64_t of_stage =
         stage.weight_bytes + stage.other_bytes + plan.num_blocks * stage.bytes_per_block;
     bytes.push_back(static_cast<size_t>(of_stage / size + scratch_bytes(request)));

@@ -39,7 +39,7 @@ struct PlanRequest {
   // Of adapters: RunnerOptions'.
   int max_loras = 0;
   int64_t max_lora_rank = 0;
-  // In one stage: RunnerOptions'. Its model's max_model_len and size are those of `model`.
+  // RunnerOptions'. Its model's max_model_len and size are those of `model`.
   std::optional<DraftModelOptions> draft;
 };
 

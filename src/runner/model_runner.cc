@@ -14,6 +14,7 @@
 #include "runner/host_sampler.h"
 #include "runner/prompt_logprobs.h"
 #include "runner/sampling_rows.h"
+#include "runner/stage_drafts.h"
 #include "runner/synthetic_drafts.h"
 
 namespace quire {
@@ -55,9 +56,11 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const RankGroups& groups,
       builder_(options.block_size) {
   model_->bind_cache(stream_, groups_.tensor, kv_cache_.layers());
   stream_.scratch(static_cast<size_t>(options.scratch_bytes));
-  if (options.draft && options.draft->model.eagle) {
+  const bool has_head = options.draft && options.draft->model.eagle;
+  if (has_head) taps_.emplace(options, groups_, stream_);
+  if (has_head && groups_.is_first_stage()) {
     eagle_.emplace(options, *model_, groups_.tensor, stream_);
-  } else if (options.draft) {
+  } else if (options.draft && groups_.is_first_stage()) {
     draft_model_.emplace(options, groups_.tensor, stream_);
   }
   if (options.max_loras > 0) {
@@ -93,14 +96,16 @@ StepOutput ModelRunner::execute(const ScheduledBatch& batch) {
   lora_ = lora_slots_ ? lora_slots_->prepare(sequences, forward.num_tokens) : nullptr;
   const Arena::Scope scope(arena_);
   const Tensor hidden = run_layers(forward).hidden;
-  if (eagle_) {
-    output.draft_reading_s += eagle_->keep(forward, sequences, batch.drafter_reads_prompts);
+  if (groups_.is_first_stage() && taps_) {
+    keep_taps(forward, sequences, batch.drafter_reads_prompts);
+    if (groups_.is_last_stage()) output.draft_reading_s += std::exchange(read_s_, 0);
   }
 
   output.sequences.resize(batch.sequences.size());
   for (size_t i = 0; i < batch.sequences.size(); ++i)
     output.sequences[i].id = batch.sequences[i].id;
   if (!groups_.is_last_stage()) {
+    if (!groups_.is_first_stage() && taps_) taps_->send();
     await_sampled(sequences);
     return output;
   }
@@ -108,24 +113,59 @@ StepOutput ModelRunner::execute(const ScheduledBatch& batch) {
   std::vector<int32_t> sampled_ids(static_cast<size_t>(forward.logits_rows.num_elements()));
   const std::vector<ops::SampledToken> sampled = sample(forward, hidden, sequences, sampled_ids);
   if (options_.synthetic_acceptance) replace_by_synthetic(sequences, sampled_ids);
-  if (!groups_.is_first_stage()) send_sampled_ids(sampled_ids);
+  if (!groups_.is_first_stage()) {
+    send_sampled_ids(sampled_ids);
+    if (taps_) taps_->send();
+  }
   keep_sampled(sequences, sampled_ids, sampled, output);
   return output;
 }
 
 void ModelRunner::make_drafts(const ScheduledBatch& batch, std::span<const StepSequence> sequences,
                               StepOutput& output) {
-  if (!draft_model_ && !eagle_) {
+  if (!options_.draft) {
     for (const ScheduledSequence& chunk : batch.sequences) {
       check(std::ranges::count(chunk.draft_token_ids, kDraftOfRunner) == 0,
             "drafts have ids where no draft model makes them");
     }
     return;
   }
-  const DraftTimes times =
-      draft_model_ ? draft_model_->make_drafts(batch, sequences) : eagle_->make_drafts(sequences);
+  DraftTimes times;
+  if (groups_.is_first_stage()) {
+    times =
+        draft_model_ ? draft_model_->make_drafts(batch, sequences) : eagle_->make_drafts(sequences);
+    times.reading_s += std::exchange(read_s_, 0);
+    if (!groups_.is_last_stage()) send_drafts(sequences, times);
+  } else if (groups_.is_last_stage()) {
+    times = receive_drafts(sequences);
+  }
   output.draft_s = times.drafting_s;
   output.draft_reading_s = times.reading_s;
+}
+
+void ModelRunner::send_drafts(std::span<const StepSequence> sequences, const DraftTimes& times) {
+  std::vector<int32_t> packed = pack_drafts(sequences, times);
+  groups_.pipeline.send(stream_, as_tensor(packed), groups_.pipeline.size() - 1);
+}
+
+DraftTimes ModelRunner::receive_drafts(std::span<const StepSequence> sequences) {
+  std::vector<int32_t> packed = room_for_drafts(sequences);
+  receive(as_tensor(packed), 0);
+  return unpack_drafts(packed, sequences);
+}
+
+void ModelRunner::keep_taps(const ForwardBatch& forward, std::span<const StepSequence> sequences,
+                            bool reads_prompts) {
+  taps_->hold(forward, sequences, reads_prompts);
+  if (groups_.is_last_stage()) keep_oldest_taps();
+}
+
+void ModelRunner::keep_oldest_taps() {
+  StageTaps::Step step =
+      taps_->take([this](const Tensor& tensor, int stage) { receive(tensor, stage); });
+  eagle_->keep(step.states, step.slots);
+  read_s_ += eagle_->read_prompts(find_prompts(step.prompts, table_));
+  taps_->give_back(std::move(step));
 }
 
 IntermediateTensors ModelRunner::run_layers(const ForwardBatch& forward) {
@@ -140,7 +180,7 @@ IntermediateTensors ModelRunner::run_layers(const ForwardBatch& forward) {
   }
   ForwardContext context{stream_, DType::kFloat32, arena_, groups_.tensor, forward};
   context.lora = lora_;
-  if (eagle_) context.aux = eagle_->states_of(forward.num_tokens);
+  if (taps_) context.aux = taps_->states_of(forward.num_tokens);
   const IntermediateTensors state = model_->forward(context, previous);
   if (!groups_.is_last_stage()) {
     const int next = groups_.stage() + 1;
@@ -168,7 +208,7 @@ void ModelRunner::await_sampled(std::span<const StepSequence> sequences) {
     step.push_back({sequence.chunk.id, sequence.state.serial,
                     static_cast<size_t>(sequence.chunk.num_logits_rows())});
   }
-  if (groups_.is_first_stage() && !step.empty()) awaited_.push_back(std::move(step));
+  if (groups_.is_first_stage() && (taps_ || !step.empty())) awaited_.push_back(std::move(step));
 }
 
 void ModelRunner::learn_sampled(const ScheduledBatch& batch) {
@@ -176,25 +216,26 @@ void ModelRunner::learn_sampled(const ScheduledBatch& batch) {
   if (!groups_.is_first_stage()) return table_.cut_to_computed(batch);
   for (const ScheduledSequence& chunk : batch.sequences) {
     const SequenceState* state = table_.find(chunk.id);
-    while (state != nullptr && state->awaits_token()) receive_oldest_ids();
+    while (state != nullptr && state->awaits_token()) receive_oldest_step();
   }
   // Results of steps this far back were processed before this step was scheduled.
-  while (std::ssize(awaited_) > groups_.pipeline.size() + 1) receive_oldest_ids();
+  while (std::ssize(awaited_) > groups_.pipeline.size() + 1) receive_oldest_step();
 }
 
-void ModelRunner::receive_oldest_ids() {
-  check(!awaited_.empty(), "the ids of sampled tokens are awaited");
+void ModelRunner::receive_oldest_step() {
+  check(!awaited_.empty(), "what a step has sampled is awaited");
   const std::vector<AwaitedIds> step = std::move(awaited_.front());
   awaited_.pop_front();
   size_t num_ids = 0;
   for (const AwaitedIds& sequence : step) num_ids += sequence.count;
   std::vector<int32_t> ids(num_ids);
-  receive(as_tensor(ids), groups_.pipeline.size() - 1);
+  if (num_ids > 0) receive(as_tensor(ids), groups_.pipeline.size() - 1);
   std::span<const int32_t> rest = ids;
   for (const AwaitedIds& sequence : step) {
     table_.take_sampled(sequence.sequence, sequence.serial, rest.first(sequence.count));
     rest = rest.subspan(sequence.count);
   }
+  if (taps_) keep_oldest_taps();
 }
 
 Tensor ModelRunner::logits_of(const ForwardBatch& forward, const Tensor& hidden,

@@ -7,7 +7,11 @@
 // meanwhile, and takes the ids when a step needs one of them. Stages in between do not learn
 // sampled tokens: they have unknown_token() in their place. Which drafts of a verify chunk stayed
 // they see by where the sequence's next chunk begins; the scheduler makes none before it knows.
-// Thread safety: one thread, the rank's worker.
+//
+// A draft model or head is on the first stage, which embeds its drafts: so a step's drafts are made
+// when the step begins, while the other stages are at work on those before it. The drafts then go
+// to the last stage, which verifies them (runner/stage_drafts.h), and what a head sees of the model
+// comes to the first (runner/stage_taps.h). Thread safety: one thread, the rank's worker.
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -30,6 +34,7 @@
 #include "runner/lora_slots.h"
 #include "runner/rank_runner.h"
 #include "runner/sequence_table.h"
+#include "runner/stage_taps.h"
 
 namespace quire {
 
@@ -52,9 +57,18 @@ class ModelRunner final : public RankRunner {
   };
 
   StepOutput execute(const ScheduledBatch& batch);
-  // Has the draft model or the head make the drafts that have no ids yet.
+  // Has the draft model or the head make the drafts that have no ids yet, and hands them to the
+  // last stage; that takes them.
   void make_drafts(const ScheduledBatch& batch, std::span<const StepSequence> sequences,
                    StepOutput& output);
+  void send_drafts(std::span<const StepSequence> sequences, const DraftTimes& times);
+  DraftTimes receive_drafts(std::span<const StepSequence> sequences);
+  // Of the first stage: has the head know what the model has handed out for this step, and read its
+  // prompts where `reads_prompts`: at once, or when the other stages have sent their part.
+  void keep_taps(const ForwardBatch& forward, std::span<const StepSequence> sequences,
+                 bool reads_prompts);
+  // The same for the oldest step of which that is awaited.
+  void keep_oldest_taps();
   // Runs this stage's layers. The tensors are in the arena.
   IntermediateTensors run_layers(const ForwardBatch& forward);
   // Samples a token for each row of logits, on the last stage. All its ranks get the ids in `ids`;
@@ -67,12 +81,13 @@ class ModelRunner final : public RankRunner {
   // Sends ids from the last stage to the first.
   void send_sampled_ids(std::vector<int32_t>& ids);
   // Of stages that do not sample: puts an unknown token behind the sequences that do, and notes on
-  // the first stage which ids of the step the last stage will send.
+  // the first stage which ids of the step the last stage will send, if any, with what else stages
+  // will send.
   void await_sampled(std::span<const StepSequence> sequences);
   // Learns of what was sampled before what the chunks of a step need: on the first stage the ids
   // that they begin with, and older ones; on stages in between how many there are.
   void learn_sampled(const ScheduledBatch& batch);
-  void receive_oldest_ids();
+  void receive_oldest_step();
   // Puts in the place of what was sampled behind drafts what RunnerOptions::synthetic_acceptance
   // says of them.
   void replace_by_synthetic(std::span<const StepSequence> sequences, std::span<int32_t> ids);
@@ -92,11 +107,15 @@ class ModelRunner final : public RankRunner {
   Arena arena_;
   SequenceTable table_;
   BatchBuilder builder_;
-  std::optional<DraftModel> draft_model_;  // none, and no head: drafts have ids
+  // Of the first stage. None, and no head: drafts have ids.
+  std::optional<DraftModel> draft_model_;
   std::optional<EagleDrafter> eagle_;
-  std::optional<LoraSlots> lora_slots_;          // none: no adapters are served
-  const LoraStep* lora_ = nullptr;               // of the step; null: it has no adapters
-  std::deque<std::vector<AwaitedIds>> awaited_;  // of each step that sampled, in their order
+  std::optional<StageTaps> taps_;        // where there is a head
+  double read_s_ = 0;                    // that it took to read prompts since the last step's times
+  std::optional<LoraSlots> lora_slots_;  // none: no adapters are served
+  const LoraStep* lora_ = nullptr;       // of the step; null: it has no adapters
+  // Of each step that sampled, or where there is a head of every step, in their order.
+  std::deque<std::vector<AwaitedIds>> awaited_;
   double waited_s_ = 0;
 };
 

@@ -18,6 +18,8 @@ inline constexpr uint8_t kTensorGroup = 0;
 inline constexpr uint8_t kPipelineGroup = 1;
 inline constexpr uint8_t kStatePairs = 2;
 inline constexpr uint8_t kIdPairs = 3;
+inline constexpr uint8_t kDraftPairs = 4;
+inline constexpr uint8_t kTapPairs = 5;
 
 class RankPlaces {
  public:

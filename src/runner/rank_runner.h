@@ -24,7 +24,7 @@
 namespace quire {
 
 // A smaller model, or a head (its model has an eagle), that makes drafts for the rank's model, in
-// the same tensor-parallel groups and with the same blocks.
+// the same tensor-parallel groups, in stages on the first, and with the same blocks.
 struct DraftModelOptions {
   ModelOptions model;  // the whole; each rank sets its own rank
   DType kv_cache_dtype = DType::kFloat32;

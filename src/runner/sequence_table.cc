@@ -92,6 +92,11 @@ const SequenceState* SequenceTable::find(SequenceId id) const {
   return it == sequences_.end() ? nullptr : &it->second;
 }
 
+SequenceState* SequenceTable::find(SequenceId id, uint64_t serial) {
+  const auto it = sequences_.find(id);
+  return it == sequences_.end() || it->second.serial != serial ? nullptr : &it->second;
+}
+
 void SequenceTable::replace_drafts(SequenceId id, uint64_t serial, size_t index,
                                    std::span<const int32_t> token_ids) {
   const auto it = sequences_.find(id);

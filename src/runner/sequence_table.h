@@ -89,6 +89,8 @@ class SequenceTable {
   void cut_to_computed(const ScheduledBatch& batch);
   // Null for an id that is unknown.
   const SequenceState* find(SequenceId id) const;
+  // Null for a state that is gone.
+  SequenceState* find(SequenceId id, uint64_t serial);
   // Puts `token_ids` in the place of the output tokens from `index` on, which are the drafts of the
   // sequence's last step. Ignores states that are gone.
   void replace_drafts(SequenceId id, uint64_t serial, size_t index,

@@ -26,11 +26,22 @@ namespace quire {
 //
 // is least, for N layers and P stages. The other stages share the rest evenly; if it does not
 // divide, the first of these have one layer less, because the very first has the embedding's table.
-// `num_stages` is at most the number of layers. Throws Error where the model is not supported.
-std::vector<int64_t> balanced_stage_layers(const ModelOptions& model, int num_stages);
+// `num_stages` is at most the number of layers.
+//
+// Where a drafter is on the first stage, that one's time is n_1 * L + D, where D is the bytes that
+// its passes read. Then n_1 is the least that makes the slowest stage as fast as possible, and the
+// stages between the first and the last share the rest evenly.
+//
+// `draft_bytes`: D. Throws Error where the model is not supported.
+std::vector<int64_t> balanced_stage_layers(const ModelOptions& model, int num_stages,
+                                           double draft_bytes = 0);
 
 // The same for given bytes of a layer and of the output layer.
 std::vector<int64_t> balanced_stage_layers(int64_t num_layers, int num_stages, double layer_bytes,
-                                           double output_bytes);
+                                           double output_bytes, double draft_bytes = 0);
+
+// Bytes that so many passes of a drafter read: a smaller model, or a head for `target`. Throws
+// Error where it is not supported.
+double bytes_of_drafts(const ModelOptions& drafter, const ModelOptions& target, int num_passes);
 
 }  // namespace quire

@@ -7,6 +7,7 @@
 // waits. Thread safety: one thread sends, one receives; close() from any thread.
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "core/device_library.h"
 #include "dist/communicator.h"
@@ -47,6 +48,12 @@ struct StageLinks {
   StageLink* to_next = nullptr;
   StageLink* ids_from_last = nullptr;  // of the first stage
   StageLink* ids_to_first = nullptr;   // of the last
+  // Where a drafter is on the first stage: its drafts to the last.
+  StageLink* drafts_to_last = nullptr;
+  StageLink* drafts_from_first = nullptr;
+  // Where that is a head: what it sees of the layers of the stages behind the first.
+  StageLink* taps_to_first = nullptr;
+  std::vector<StageLink*> taps_from;  // of the first: by stage
 };
 
 }  // namespace quire

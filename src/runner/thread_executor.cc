@@ -27,6 +27,7 @@
 #include "runner/gpu_runner.h"
 #include "runner/model_runner.h"
 #include "runner/rank_places.h"
+#include "runner/stage_links.h"
 #include "runner/stage_loads.h"
 
 namespace quire {
@@ -66,6 +67,8 @@ class ThreadExecutor final : public Executor {
     Steps steps;
     std::thread watcher;
     std::atomic<int64_t> num_watched = 0;  // steps that ended well
+    // What they took, of the rank that drafts where it does not report; oldest first.
+    BlockingQueue<StepTimes> watched;
     std::atomic<int64_t> num_steps = 0;
     std::atomic<double> busy_s = 0;
 
@@ -75,11 +78,6 @@ class ThreadExecutor final : public Executor {
   };
 
   void make_ranks();
-  // Gives ranks on GPUs the ways to the other stages.
-  void link_stages();
-  // Makes the way from one rank to another, as far as they are here.
-  void link(uint8_t group, int from, int to, StageLink* StageLinks::*sends,
-            StageLink* StageLinks::*receives);
   // A rank's index among those in this process.
   int place_of(const Rank& rank) const { return places_.place_of(rank.index); }
   void start_threads(Rank& rank, const Checkpoint* checkpoint);
@@ -112,6 +110,13 @@ class ThreadExecutor final : public Executor {
   // ended well, or a rank has failed: a GPU may go on with what a broken one has left. Another
   // process says that it fails before it ends what its GPUs send.
   void await_earlier_stages();
+  // Whether the rank, on a GPU, has the drafter of a rank that reports.
+  bool drafts_for_another(const Rank& rank) const {
+    return options_.runner.draft && rank.tensor->rank() == 0 && rank.groups().is_first_stage() &&
+           !rank.reports();
+  }
+  // Adds to a step's result what its drafts took on another GPU, which has ended its part of it.
+  void take_draft_times(StepOutput& output);
   // Keeps the first error and ends all ranks. To be called in a catch block.
   void fail();
   // The same when the group of nodes has failed.
@@ -160,7 +165,14 @@ ThreadExecutor::ThreadExecutor(const ThreadExecutorOptions& options)
       ended_(num_ranks_here(options)),
       drained_(num_ranks_here(options)) {
   make_ranks();
-  if (hands_over()) link_stages();
+  if (hands_over()) {
+    links_ =
+        make_stage_links(places_, options_.tensor_parallel_size, options_.pipeline_parallel_size,
+                         options_.runner.draft, [this](int rank) -> StageLinks& {
+                           const int place = places_.place_of(rank);
+                           return ranks_[static_cast<size_t>(place)]->links;
+                         });
+  }
   if (!options_.nodes) return;
   options_.nodes->on_failure([this] { fail_with_nodes(); });
   if (options_.nodes->node() != 0 && options_.pipeline_parallel_size > 1) report_stages();
@@ -195,30 +207,6 @@ void ThreadExecutor::make_ranks() {
   for (auto& rank : all) {
     if (places_.is_here(rank->index)) ranks_.push_back(std::move(rank));
   }
-}
-
-void ThreadExecutor::link_stages() {
-  const int width = options_.tensor_parallel_size;
-  const int num_ranks = width * options_.pipeline_parallel_size;
-  for (int to = width; to < num_ranks; ++to) {
-    link(kStatePairs, to - width, to, &StageLinks::to_next, &StageLinks::from_previous);
-  }
-  for (int to = 0; to < width; ++to) {
-    link(kIdPairs, num_ranks - width + to, to, &StageLinks::ids_to_first,
-         &StageLinks::ids_from_last);
-  }
-}
-
-void ThreadExecutor::link(uint8_t group, int from, int to, StageLink* StageLinks::*sends,
-                          StageLink* StageLinks::*receives) {
-  std::unique_ptr<StageLink> made = places_.make_link(group, from, to);
-  if (!made) return;
-  const auto links_of = [this](int rank) -> StageLinks& {
-    return ranks_[static_cast<size_t>(places_.place_of(rank))]->links;
-  };
-  if (places_.is_here(from)) links_of(from).*sends = made.get();
-  if (places_.is_here(to)) links_of(to).*receives = made.get();
-  links_.push_back(std::move(made));
 }
 
 ThreadExecutor::~ThreadExecutor() {
@@ -421,7 +409,9 @@ void ThreadExecutor::serve(Rank& rank, RankRunner& runner) {
 void ThreadExecutor::watch(Steps& steps, Rank& rank) {
   while (std::optional<std::unique_ptr<PendingStep>> step = steps.pop()) {
     try {
-      rank.busy_s = rank.busy_s + (*step)->finish();
+      const StepTimes times = (*step)->finish();
+      rank.busy_s = rank.busy_s + times.gpu_s;
+      if (drafts_for_another(rank)) rank.watched.push(times);
       ++rank.num_watched;
       rank.num_watched.notify_all();
     } catch (...) {
@@ -454,6 +444,7 @@ StepOutput ThreadExecutor::wait() {
     // What a GPU computed from a sum that was ended, here or in another process, is nothing.
     rethrow_error();
     if (options_.nodes) throw_failure_of(*options_.nodes);
+    take_draft_times(output);
     return output;
   } catch (...) {
     fail();
@@ -470,6 +461,18 @@ void ThreadExecutor::await_earlier_stages() {
     for (int64_t seen = watched; seen < num_waited_; seen = watched) watched.wait(seen);
   }
   rethrow_error();
+}
+
+void ThreadExecutor::take_draft_times(StepOutput& output) {
+  if (!hands_over()) return;
+  for (const auto& rank : ranks_) {
+    if (!drafts_for_another(*rank)) continue;
+    const std::optional<StepTimes> times = rank->watched.pop();
+    if (!times) return;
+    output.draft_s = times->drafts.drafting_s;
+    output.draft_reading_s = times->drafts.reading_s;
+    output.is_first_of_kind |= times->has_first_drafts_of_kind;
+  }
 }
 
 void ThreadExecutor::rethrow_error() {

@@ -256,10 +256,7 @@ class Join(NodesTest):
                     ((*two, "--node-rank", 2), "--node-rank is 2 with --nnodes 2; expected 0 to 1"),
                     (("--nnodes", 3, "--tensor-parallel-size", 2), "is 2 ranks; expected a multiple of --nnodes 3"),
                     ((*two, "--pipeline-parallel-size", 9), "the model has 8 layers"),
-                    ((*two, "--master-addr", "0.0.0.0"), "QUIRE_GROUP_SECRET"),
-                    ((*two, "--pipeline-parallel-size", 2, "--speculative-config",
-                      '{"method": "eagle3", "model": "models/lexicon-eagle3"}'),
-                     'method "eagle3" goes with --pipeline-parallel-size 1, not 2')):
+                    ((*two, "--master-addr", "0.0.0.0"), "QUIRE_GROUP_SECRET")):
                 with self.subTest(arguments=arguments):
                     self.assert_error(run("serve", "--port", 0, *arguments, env=CPU), 1, *fragments)
 

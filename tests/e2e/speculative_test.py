@@ -83,17 +83,20 @@ class Speculative(CliTest):
         for values, expected in fields:
             self.assert_error(run("generate", "-p", "a", *speculative(**values), env=CPU), 1, expected)
         self.assert_error(run("generate", "-p", "a", "--pipeline-parallel-size", "2", "--threads", "2",
-                              *speculative(method="draft_model", model=str(LEXICON)), env=CPU), 1,
-                          'method "draft_model" goes with --pipeline-parallel-size 1, not 2')
+                              *speculative(method="draft_model", model=str(LEXICON), draft_tensor_parallel_size=2), env=CPU),
+                          1, "draft_tensor_parallel_size is 2; expected 1")
 
     def test_stages_change_no_answer(self):
         ask = ("generate", "-p", "apple pear apple pear apple", "--temperature", "0", "--max-tokens", "40", "--json")
         plain = run(*ask, env=CPU)
         self.assert_ok(plain)
-        staged = run(*ask, "--pipeline-parallel-size", "2", "--threads", "2", *speculative(method="ngram"), env=CPU)
-        self.assert_ok(staged)
-        self.assertEqual([line["token_ids"] for line in json_lines(staged.stdout)],
-                         [line["token_ids"] for line in json_lines(plain.stdout)])
+        for drafts in ({"method": "ngram"}, {"method": "draft_model", "model": str(LEXICON)},
+                       {"method": "eagle3", "model": f"{LEXICON}-eagle3"}):
+            with self.subTest(**drafts):
+                staged = run(*ask, "--pipeline-parallel-size", "2", "--threads", "2", *speculative(**drafts), env=CPU)
+                self.assert_ok(staged)
+                self.assertEqual([line["token_ids"] for line in json_lines(staged.stdout)],
+                                 [line["token_ids"] for line in json_lines(plain.stdout)])
 
 
 if __name__ == "__main__":
