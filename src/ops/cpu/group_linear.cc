@@ -194,7 +194,9 @@ void run_panel(const GroupProduct& product, int64_t base, int64_t first, int64_t
   auto* const kernel = layout.four_bits   ? kernels.linear_i4
                        : product.in_tiles ? kernels.linear_i8_tiles
                                           : kernels.linear_i8;
-  const int64_t step = std::max<int64_t>(1, kBlockBytes / product.unpacked_group_bytes());
+  // Blocks of equal size: one of a few groups would take longer to begin than to multiply.
+  const int64_t most = std::max<int64_t>(1, kBlockBytes / product.unpacked_group_bytes());
+  const int64_t step = ceil_div(layout.groups, ceil_div(layout.groups, most));
   for (int64_t group = 0; group < layout.groups; group += step) {
     const std::byte* const data = product.weight->data() + panel * layout.panel_bytes();
     const Block block = {.panel = panel,

@@ -14,6 +14,7 @@
 #include "ops/cpu/group_lanes_avx512.h"
 #include "ops/cpu/group_rows_avx512.h"
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/tile_shapes_amx.h"
 
 namespace quire::ops::amx {
 namespace {
@@ -30,19 +31,6 @@ constexpr int kScaledRows = 4;  // rows that are scaled together
 // bandwidth a core.
 constexpr int64_t kPrefetchBytes = 4096;
 
-struct alignas(64) TileShapes {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-
-  void set(int tile, int num_rows, int bytes) {
-    row_bytes[tile] = static_cast<uint16_t>(bytes);
-    rows[tile] = static_cast<uint8_t>(num_rows);
-  }
-};
-
 // Of a row of a tile of inputs; larger groups are two tiles.
 int depth_bytes(int group_size) {
   return group_size < kTileBytes ? group_size : kTileBytes;
@@ -55,8 +43,7 @@ void shape_tiles(const GroupTile& tile) {
   for (int i = 0; i < 2; ++i) shapes.set(i, kRows, kTileBytes);
   for (int i = 2; i < 4; ++i) shapes.set(i, kRows, bytes);
   for (int i = 4; i < 8; ++i) shapes.set(i, bytes / 4, kTileBytes);
-  asm volatile("" : : "r"(&shapes) : "memory");  // compilers are not told of the read
-  _tile_loadconfig(&shapes);
+  shapes.load();
 }
 
 // A group as it is packed, and what its products are.

@@ -11,6 +11,7 @@
 
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/lanes_avx512.h"
+#include "ops/cpu/tile_shapes_amx.h"
 
 namespace quire::ops::amx {
 namespace {
@@ -26,39 +27,20 @@ constexpr int kLineBytes = 64;
 // Bytes ahead of the weights in use that are asked for where few rows leave memory the slower part.
 constexpr int64_t kPrefetchBytes = 2 * kDepthBytes;
 
-struct alignas(64) TileShapes {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-
-  void set(int tile, int num_rows) {
-    row_bytes[tile] = kTileLanesBytes;
-    rows[tile] = static_cast<uint8_t>(num_rows);
-  }
-};
-
-// Stores before it are done: compilers are not told of all that tile instructions read.
-void finish_stores(const void* memory) {
-  asm volatile("" : : "r"(memory) : "memory");
-}
-
 // Tiles 0 to 3 are sums, 4 and 5 inputs, 6 and 7 weights.
 void shape_tiles(int rows) {
   const int first = rows < kTileSide ? rows : kTileSide;
   const bool is_tall = rows > kTileSide;
   TileShapes shapes;
-  shapes.set(0, first);
-  shapes.set(1, first);
-  shapes.set(2, is_tall ? rows - kTileSide : first);
-  shapes.set(3, is_tall ? rows - kTileSide : first);
-  shapes.set(4, first);
-  if (is_tall) shapes.set(5, rows - kTileSide);
-  shapes.set(6, kTileSide);
-  shapes.set(7, kTileSide);
-  finish_stores(&shapes);
-  _tile_loadconfig(&shapes);
+  shapes.set(0, first, kTileLanesBytes);
+  shapes.set(1, first, kTileLanesBytes);
+  shapes.set(2, is_tall ? rows - kTileSide : first, kTileLanesBytes);
+  shapes.set(3, is_tall ? rows - kTileSide : first, kTileLanesBytes);
+  shapes.set(4, first, kTileLanesBytes);
+  if (is_tall) shapes.set(5, rows - kTileSide, kTileLanesBytes);
+  shapes.set(6, kTileSide, kTileLanesBytes);
+  shapes.set(7, kTileSide, kTileLanesBytes);
+  shapes.load();
 }
 
 // Where a block's sums are while they are in memory: in `out` where its lanes all exist, else in

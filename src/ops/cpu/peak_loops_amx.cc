@@ -1,6 +1,7 @@
 #include <immintrin.h>
 
 #include "ops/cpu/peak_loops.h"
+#include "ops/cpu/tile_shapes_amx.h"
 
 namespace quire::ops::amx {
 namespace {
@@ -8,19 +9,12 @@ namespace {
 constexpr int kSide = 16;
 constexpr int kTileWords = kSide * kSide;
 
-struct alignas(64) TileShapes {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {kSide, kSide, kSide, kSide, kSide, kSide};
-};
-
 // Tiles 0 to 3 are zeros, 4 and 5 `values`.
 void begin(const float* values) {
-  const TileShapes shapes;
-  asm volatile("" : : "r"(&shapes), "r"(values) : "memory");  // compilers are not told of the reads
-  _tile_loadconfig(&shapes);
+  TileShapes shapes;
+  for (int tile = 0; tile < 6; ++tile) shapes.set(tile, kSide, 64);
+  finish_stores(values);
+  shapes.load();
   _tile_loadd(4, values, 64);
   _tile_loadd(5, values, 64);
   _tile_zero(0);
