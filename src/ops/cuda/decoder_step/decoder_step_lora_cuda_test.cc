@@ -107,7 +107,9 @@ class Slots {
     std::vector<Part> parts;
     Values padded_a;
     for (size_t i = 0; i < widths.size(); ++i) {
-      Part part = {.width = widths[i], .rank = adapter.ranks[to_size(matrix)][i]};
+      Part part;
+      part.width = widths[i];
+      part.rank = adapter.ranks[to_size(matrix)][i];
       const auto rank = to_size(part.rank);
       if (part.rank > 0) {
         const auto padded = to_size(round_up(part.rank, kLoraRankStep));
