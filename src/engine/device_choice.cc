@@ -11,6 +11,7 @@
 #include "ops/linear.h"
 #include "quire/error.h"
 #include "runner/gpu_sizes.h"
+#include "speculative/proposer.h"
 
 namespace quire {
 namespace {
@@ -134,9 +135,12 @@ int64_t gpu_overhead_bytes(const EngineConfig& config, const DeviceLibrary* gpus
     return gpus != nullptr ? gpus->overhead_bytes(num_ranks) : planned_overhead_bytes(num_ranks);
   };
   int64_t bytes = of_group(config.tensor_parallel_size);
-  // Pairs of ranks in two processes, by which stages talk.
+  // Pairs of ranks in two processes, by which stages talk: for states and ids, and for what a
+  // drafter on the first stage makes and sees.
   if (config.cluster.num_nodes > 1 && config.pipeline_parallel_size > 1) {
-    bytes += of_group(2) - of_group(1);
+    const bool has_drafter =
+        config.speculative_config && drafts_with_model(*config.speculative_config);
+    bytes += (has_drafter ? 2 : 1) * (of_group(2) - of_group(1));
   }
   return bytes;
 }

@@ -372,12 +372,6 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   request.kv_cache_dtype = choose_kv_cache_dtype(config, setup.model, request.model.dtype, on_gpu);
   request.model.has_kv_scales = takes_scales(request.kv_cache_dtype);
   if (config.speculative_config && drafts_with_model(*config.speculative_config)) {
-    require(!on_gpu || request.num_stages == 1 || config.cluster.num_nodes == 1,
-            fmt::format("--speculative-config: method \"{}\" on GPUs with --pipeline-parallel-size "
-                        "{} goes with --nnodes 1, not {}; stages in several processes take "
-                        "\"ngram\" and \"suffix\".",
-                        config.speculative_config->method, request.num_stages,
-                        config.cluster.num_nodes));
     request.draft = choose_draft_model(config, choice, request);
     const auto& head = request.draft->model.eagle;
     request.model.embeds_with_output_table = head && !head->has_output_table;
@@ -508,6 +502,7 @@ std::unique_ptr<Executor> start_executor(const EngineSetup& setup,
                                          MemoryReserve* memory_reserve) {
   ThreadExecutorOptions options = setup.executor;
   options.memory_reserve = memory_reserve;
+  options.on_message = setup.config.cluster.on_message;
   options.runner.logits_processors = std::move(processors);
   options.runner.token_masks = std::move(token_masks);
   cluster::NodeGroup* const nodes = options.nodes.get();

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <mutex>
 #include <random>
 #include <span>
 #include <string>
@@ -101,8 +102,6 @@ TEST_P(NodesWithGpus, GiveThemWithDrafts) {
   for (const auto& [method, model] : {std::pair<std::string, std::string>("ngram", ""),
                                       {"draft_model", config.model},
                                       {"eagle3", head}}) {
-    if (GetParam().stages > 1 && !model.empty())
-      continue;  // stages of several processes take no drafters with weights
     SpeculativeConfig& speculation = config.speculative_config.emplace();
     speculation.method = method;
     speculation.model = model;
@@ -119,6 +118,26 @@ TEST_P(NodesWithGpus, GiveThemWithDrafts) {
       EXPECT_GT(totals.num_accepted_drafts, 0) << method;
     }
   }
+}
+
+// One line of node 0 says it.
+TEST_P(NodesWithGpus, SayHowTheyTalk) {
+  const Division division = GetParam();
+  EngineConfig config = on_nodes(of_one_process());
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  config.cluster.on_message = [&, before = config.cluster.on_message](const std::string& line) {
+    before(line);
+    const std::lock_guard lock(mutex);
+    if (line.find("between GPUs") != std::string::npos) lines.push_back(line);
+  };
+  { const LLMEngine engine(config); }
+  std::string expected = "node 0: between GPUs of several processes ";
+  const bool has_apart_ranks = division.ranks * division.stages / division.nodes < division.ranks;
+  if (has_apart_ranks) expected += "the ranks of a stage share GPU memory (CUDA IPC) and use NCCL";
+  if (has_apart_ranks && division.stages > 1) expected += ", ";
+  if (division.stages > 1) expected += "stages use NCCL";
+  EXPECT_THAT(lines, testing::ElementsAre(expected));
 }
 
 TEST_P(NodesWithGpus, CallbacksSeeWhatTheySeeInOneProcess) {

@@ -260,13 +260,9 @@ TEST(StagesCuda, WhatTheyDoNotTakeIsAnError) {
                "--tensor-parallel-size times --pipeline-parallel-size is 64, but CUDA finds");
   QUIRE_SKIP_WITHOUT_GPUS(2);
   config = on_gpus(base_config("qwen3-tied"), 2, 1);
-  config.speculative_config = drafts_by("draft_model", 3);
-  config.speculative_config->model = config.model;
-  config.cluster.num_nodes = 2;
-  expect_error(config,
-               "method \"draft_model\" on GPUs with --pipeline-parallel-size 2 goes with --nnodes "
-               "1, not 2");
-  config.cluster.num_nodes = 1;
+  config.speculative_config = draft_model("qwen3-tied", 3);
+  config.speculative_config->draft_tensor_parallel_size = 2;
+  expect_error(config, "draft_tensor_parallel_size is 2; expected 1");
   QUIRE_SKIP_WITHOUT_GPUS(3);
   config.speculative_config.reset();
   config.pipeline_parallel_size = 3;

@@ -106,6 +106,7 @@ void GpuRunner::load(const Checkpoint* checkpoint, const ProgressCallback& on_pr
   if (drafter_) drafter_->load(on_progress);
   memory_->finish_uploads();
   if (stage_) stage_->connect(*gpu_);
+  if (taps_) taps_->connect(*gpu_);
 }
 
 void GpuRunner::learn_sampled(const ScheduledBatch& batch) {

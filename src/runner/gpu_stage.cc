@@ -57,9 +57,13 @@ void GpuStage::connect(DeviceStream& stream) {
   if (!is_last()) links_.to_next->offer(stream, sent_.data(), kBytes);
   if (is_last()) links_.ids_to_first->offer(stream, ids_.data(), kBytes);
   if (is_first()) links_.ids_from_last->take(stream, ids_.data(), kBytes);
+  const bool has_drafts = max_drafts_ > 0;
+  if (is_first() && has_drafts) links_.drafts_to_last->offer(stream, sent_drafts_.data(), kBytes);
+  if (is_last() && has_drafts) links_.drafts_from_first->take(stream, ids_.data(), kBytes);
   // The first step writes where these were read.
   if (!is_last()) links_.to_next->await_taken(stream, 0);
   if (is_last()) links_.ids_to_first->await_taken(stream, 0);
+  if (is_first() && has_drafts) links_.drafts_to_last->await_taken(stream, 0);
 }
 
 int64_t GpuStage::bytes(const RunnerOptions& options, int64_t max_ids) {

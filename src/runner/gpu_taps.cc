@@ -85,6 +85,18 @@ GpuTaps::GpuTaps(const RunnerOptions& options, int stage, const StageLinks& link
   });
 }
 
+void GpuTaps::connect(DeviceStream& gpu) {
+  constexpr size_t kBytes = sizeof(int32_t);
+  if (stage_ > 0) {
+    if (layers_[static_cast<size_t>(stage_)].empty()) return;
+    links_.taps_to_first->offer(gpu, kept_.data(), kBytes);
+    return links_.taps_to_first->await_taken(gpu, 0);
+  }
+  for (size_t stage = 1; stage < layers_.size(); ++stage) {
+    if (!layers_[stage].empty()) links_.taps_from[stage]->take(gpu, received_.data(), kBytes);
+  }
+}
+
 int64_t GpuTaps::width_of(const std::vector<int64_t>& layers) const {
   return std::ssize(layers) * hidden_size_;
 }

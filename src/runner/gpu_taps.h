@@ -39,6 +39,9 @@ class GpuTaps {
   // Of any stage, at most; none for a model of one stage, or without a head.
   static int64_t bytes(const RunnerOptions& options);
 
+  // As GpuStage::connect(), behind that.
+  void connect(DeviceStream& gpu);
+
   // What this stage's layers are to hand out in a pass over that many tokens; null: nothing. Holds
   // until the next call.
   const AuxStates* states_of(int64_t num_tokens);

@@ -29,6 +29,12 @@ bool RankPlaces::is_here(int rank) const {
   return !nodes_ || nodes_->node_of_rank(rank) == nodes_->node();
 }
 
+bool RankPlaces::are_apart(const std::vector<int>& ranks) const {
+  return nodes_ && std::ranges::any_of(ranks, [&](int rank) {
+           return nodes_->node_of_rank(rank) != nodes_->node_of_rank(ranks.front());
+         });
+}
+
 std::vector<std::unique_ptr<Communicator>> RankPlaces::make_group(
     uint8_t group, const std::vector<int>& ranks) const {
   const auto size = static_cast<int>(ranks.size());

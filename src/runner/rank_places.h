@@ -34,6 +34,9 @@ class RankPlaces {
   int place_of(int rank) const { return rank - first_rank_; }
   int gpu_of(int rank) const { return first_gpu_ + place_of(rank); }
 
+  // Whether these are in more than one process.
+  bool are_apart(const std::vector<int>& ranks) const;
+
   // The communicators of a group's ranks that are in this process; null for the others. Every
   // process that has some of the ranks calls it in the same order. Throws Error.
   std::vector<std::unique_ptr<Communicator>> make_group(uint8_t group,

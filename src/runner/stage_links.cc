@@ -1,7 +1,11 @@
 #include "runner/stage_links.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <utility>
 
 namespace quire {
@@ -71,6 +75,27 @@ std::vector<std::unique_ptr<StageLink>> make_stage_links(
     }
   }
   return linker.take();
+}
+
+std::string describe_ways(const RankPlaces& places, int width, int num_stages,
+                          const Communicator& last) {
+  const int num_ranks = width * num_stages;
+  std::vector<int> ranks(static_cast<size_t>(width));
+  std::iota(ranks.begin(), ranks.end(), num_ranks - width);
+  std::vector<std::string> ways;
+  if (places.are_apart(ranks)) {
+    // A group splits rows where its GPUs reach each other's memory, and only there.
+    ways.emplace_back(last.splits_rows()
+                          ? "the ranks of a stage share GPU memory (CUDA IPC) and use NCCL"
+                          : "the ranks of a stage use NCCL only");
+  }
+  for (int rank = 0; rank + width < num_ranks; ++rank) {
+    if (!places.are_apart({rank, rank + width})) continue;
+    ways.emplace_back("stages use NCCL");
+    break;
+  }
+  if (ways.empty()) return {};
+  return fmt::format("between GPUs of several processes {}", fmt::join(ways, ", "));
 }
 
 }  // namespace quire

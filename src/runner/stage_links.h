@@ -5,8 +5,10 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "dist/communicator.h"
 #include "runner/rank_places.h"
 #include "runner/rank_runner.h"
 #include "runner/stage_link.h"
@@ -21,5 +23,10 @@ std::vector<std::unique_ptr<StageLink>> make_stage_links(
     const RankPlaces& places, int width, int num_stages,
     const std::optional<DraftModelOptions>& draft,
     const std::function<StageLinks&(int rank)>& links_of);
+
+// How GPUs of several processes talk, as a sentence's end; empty where no group of ranks and no two
+// stages are apart. `last`: the communicator of the last stage's ranks.
+std::string describe_ways(const RankPlaces& places, int width, int num_stages,
+                          const Communicator& last);
 
 }  // namespace quire

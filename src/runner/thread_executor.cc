@@ -27,6 +27,7 @@
 #include "runner/gpu_runner.h"
 #include "runner/model_runner.h"
 #include "runner/rank_places.h"
+#include "runner/stage_drafts.h"
 #include "runner/stage_links.h"
 #include "runner/stage_loads.h"
 
@@ -67,8 +68,6 @@ class ThreadExecutor final : public Executor {
     Steps steps;
     std::thread watcher;
     std::atomic<int64_t> num_watched = 0;  // steps that ended well
-    // What they took, of the rank that drafts where it does not report; oldest first.
-    BlockingQueue<StepTimes> watched;
     std::atomic<int64_t> num_steps = 0;
     std::atomic<double> busy_s = 0;
 
@@ -115,8 +114,11 @@ class ThreadExecutor final : public Executor {
     return options_.runner.draft && rank.tensor->rank() == 0 && rank.groups().is_first_stage() &&
            !rank.reports();
   }
-  // Adds to a step's result what its drafts took on another GPU, which has ended its part of it.
-  void take_draft_times(StepOutput& output);
+  // Adds to a step's result what its drafts took on another GPU. On GPUs nothing else goes over the
+  // pipeline's communicators.
+  void take_draft_times(Rank& reporting, StepOutput& output);
+  // Tells the user how GPUs of several processes talk.
+  void tell_ways() const;
   // Keeps the first error and ends all ranks. To be called in a catch block.
   void fail();
   // The same when the group of nodes has failed.
@@ -174,6 +176,7 @@ ThreadExecutor::ThreadExecutor(const ThreadExecutorOptions& options)
                          });
   }
   if (!options_.nodes) return;
+  tell_ways();
   options_.nodes->on_failure([this] { fail_with_nodes(); });
   if (options_.nodes->node() != 0 && options_.pipeline_parallel_size > 1) report_stages();
 }
@@ -411,7 +414,7 @@ void ThreadExecutor::watch(Steps& steps, Rank& rank) {
     try {
       const StepTimes times = (*step)->finish();
       rank.busy_s = rank.busy_s + times.gpu_s;
-      if (drafts_for_another(rank)) rank.watched.push(times);
+      if (drafts_for_another(rank)) send_step_times(*rank.pipeline, times);
       ++rank.num_watched;
       rank.num_watched.notify_all();
     } catch (...) {
@@ -444,7 +447,7 @@ StepOutput ThreadExecutor::wait() {
     // What a GPU computed from a sum that was ended, here or in another process, is nothing.
     rethrow_error();
     if (options_.nodes) throw_failure_of(*options_.nodes);
-    take_draft_times(output);
+    take_draft_times(**reporting, output);
     return output;
   } catch (...) {
     fail();
@@ -463,16 +466,21 @@ void ThreadExecutor::await_earlier_stages() {
   rethrow_error();
 }
 
-void ThreadExecutor::take_draft_times(StepOutput& output) {
-  if (!hands_over()) return;
-  for (const auto& rank : ranks_) {
-    if (!drafts_for_another(*rank)) continue;
-    const std::optional<StepTimes> times = rank->watched.pop();
-    if (!times) return;
-    output.draft_s = times->drafts.drafting_s;
-    output.draft_reading_s = times->drafts.reading_s;
-    output.is_first_of_kind |= times->has_first_drafts_of_kind;
-  }
+void ThreadExecutor::take_draft_times(Rank& reporting, StepOutput& output) {
+  if (!hands_over() || !options_.runner.draft) return;
+  const StepTimes times = receive_step_times(*reporting.pipeline);
+  output.draft_s = times.drafts.drafting_s;
+  output.draft_reading_s = times.drafts.reading_s;
+  output.is_first_of_kind |= times.has_first_drafts_of_kind;
+}
+
+void ThreadExecutor::tell_ways() const {
+  if (!options_.on_message || !on_gpus() || !options_.nodes || options_.nodes->node() != 0) return;
+  // Node 0 has the first rank of the last stage.
+  const auto rank = std::ranges::find_if(ranks_, [](const auto& r) { return r->reports(); });
+  const std::string ways = describe_ways(places_, options_.tensor_parallel_size,
+                                         options_.pipeline_parallel_size, *(*rank)->tensor);
+  if (!ways.empty()) options_.on_message("node 0: " + ways);
 }
 
 void ThreadExecutor::rethrow_error() {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/cpu_features.h"
@@ -32,7 +33,10 @@ struct ThreadExecutorOptions {
   int first_gpu = 0;
   std::vector<size_t> gpu_rank_bytes;
   std::shared_ptr<cluster::NodeGroup> nodes;  // null: all ranks are here
-  bool pins_threads = true;                   // to CPUs of their own, where there are enough
+  // Called on node 0 with a line for the user about how GPUs of several processes talk. May be
+  // empty.
+  std::function<void(const std::string&)> on_message;
+  bool pins_threads = true;  // to CPUs of their own, where there are enough
   ProgressCallback on_progress;
   // Called when a rank or the group of nodes has failed; from any thread, perhaps more than once.
   // May be empty.

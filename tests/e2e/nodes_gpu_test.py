@@ -1,11 +1,12 @@
 """A model's ranks on GPUs in several processes: simulated GPUs (tests/simulated_gpu), so that this runs anywhere."""
 
 import contextlib
+import json
 import signal
 import unittest
 
 from nodes_support import SMALL, NodesTest, group, serving
-from support import CPU, CliTest, PROMPTS, generate, gpus, json_lines, run
+from support import CPU, LEXICON, CliTest, PROMPTS, generate, gpus, json_lines, run
 
 FLOAT32 = (*SMALL, "--dtype", "float32")
 
@@ -41,17 +42,24 @@ class Answers(CliTest):
                     output = made.nodes[0].process.stdout.read()
                     self.assertEqual(made.wait(), [0] * nodes, [node.log for node in made.nodes])
                     self.assertEqual(json_lines(output), expected[tensor])
+                    said = [line for line in made.nodes[0].lines if "between GPUs of several processes" in line]
+                    self.assertEqual(len(said), 1, said)
+                    if tensor * stages // nodes < tensor:
+                        ways = "use NCCL only" if "host" in settings else "share GPU memory (CUDA IPC) and use NCCL"
+                        self.assertIn(f"the ranks of a stage {ways}", said[0])
+                    self.assertEqual("stages use NCCL" in said[0], stages > 1)
 
     def test_of_stages_with_drafts_are_those_without(self):
         command = ("generate", "--temperature", 0, "--chat", "--json", "--max-tokens", 24, "-p",
                    "define apple define apple define", "-p", "define pear")
-        drafts = ("--speculative-config", '{"method": "ngram", "prompt_lookup_min": 1, "adaptive": false}')
+        ngram = {"method": "ngram", "prompt_lookup_min": 1, "adaptive": False}
+        head = {"method": "eagle3", "model": f"{LEXICON}-eagle3", "adaptive": False}
         expected = run(*command, "--dtype", "float32", env=gpus())
         self.assert_ok(expected)
-        for stages, nodes in ((2, 2), (4, 2)):
-            with self.subTest(stages=stages, nodes=nodes), \
-                    group(*command, stages=stages, nodes=nodes, options=(*FLOAT32, *drafts),
-                          env=gpus(stages // nodes)) as made:
+        for stages, nodes, drafts in ((2, 2, ngram), (4, 2, ngram), (2, 2, head), (4, 2, head), (4, 4, head)):
+            options = (*FLOAT32, "--speculative-config", json.dumps(drafts))
+            with self.subTest(stages=stages, nodes=nodes, drafts=drafts), \
+                    group(*command, stages=stages, nodes=nodes, options=options, env=gpus(stages // nodes)) as made:
                 output = made.nodes[0].process.stdout.read()
                 self.assertEqual(made.wait(), [0] * nodes, [node.log for node in made.nodes])
                 self.assertEqual(json_lines(output), json_lines(expected.stdout))
