@@ -59,6 +59,12 @@ CudaDecoderLayer to_cuda(const DecoderStepLayer& layer, const KvCacheView& cache
           .sliding_window = layer.sliding_window};
 }
 
+// Of a part, in a layer's slots.
+int rank_of(const DecoderStepLayer& layer) {
+  const LoraSlotLayer& slots = *layer.slots[kOutputMatrix];
+  return static_cast<int>(slots.max_ranks / slots.num_parts);
+}
+
 // Whether the slots of a layer are as the kernel takes them: parts one behind the other.
 bool has_parts(const LoraSlotLayer& slots, std::initializer_list<int64_t> widths) {
   if (slots.num_parts != std::ssize(widths)) return false;
@@ -145,6 +151,7 @@ std::optional<DecoderStep> DecoderStep::make(Stream& stream, const DecoderStepMo
   if (takes_slots(model)) {
     CudaDecoderStep adapted = sizes;
     adapted.lora.rows.max_items = 1;
+    adapted.lora.max_rank = rank_of(model.layers.front());
     if (stream.cuda_kernels().supports_decoder_step(stream.cuda(), adapted)) {
       sizes = adapted;
       step.keep_places(model, stream.device());
@@ -177,6 +184,7 @@ void DecoderStep::keep_places(const DecoderStepModel& model, const Device& devic
   const DecoderStepLayer& first = model.layers.front();
   slot_table_ = first.slots[0]->slots;
   slot_stride_ = first.slots[0]->stride;
+  slot_rank_ = rank_of(first);
   for (const DecoderStepLayer& layer : model.layers) {
     for (const LoraSlotLayer* slots : layer.slots) {
       check(slots->stride == slot_stride_, "a slot's table has all layers");
@@ -253,6 +261,7 @@ void DecoderStep::run(Stream& stream, const ForwardBatch& batch, const Tensor& i
     check(takes_adapters() && adapters->first_row == 0 && adapters->num_rows == args.rows,
           "adapters are those of a step's rows, for a kernel that takes them");
     args.lora = {.rows = *adapters,
+                 .max_rank = slot_rank_,
                  .table = slot_table_,
                  .slot_stride = slot_stride_,
                  .places = reinterpret_cast<const int32_t*>(slot_places_.data())};

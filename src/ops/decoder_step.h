@@ -114,6 +114,7 @@ class DecoderStep {
   int num_layers_ = 0;
   const CudaLoraLayer* slot_table_ = nullptr;
   int64_t slot_stride_ = 0;
+  int slot_rank_ = 0;
 };
 
 }  // namespace quire::ops

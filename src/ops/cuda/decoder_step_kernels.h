@@ -56,6 +56,7 @@ inline constexpr int kMaxDecoderStepRank = 64;
 // matrices: those of qkv have the parts q, k and v, those of gate and up these two.
 struct CudaDecoderLora {
   CudaLoraRows rows = {};                // max_items 0: no row has an adapter; else as many as rows
+  int max_rank = 0;                      // of a part, in the slots: a multiple of kLoraRankStep
   const CudaLoraLayer* table = nullptr;  // of slot 0
   int64_t slot_stride = 0;               // from one slot's to the next one's
   // [num_layers][kNumDecoderMatrices], device memory: where in a slot's table a matrix is.

@@ -49,6 +49,11 @@ struct SharedLayout {
   int lora_entries_at;
   int lora_sums_at;
   int lora_added_at;
+  int lora_warps_at;
+  int lora_a_at;
+  int lora_b_at;
+  int lora_b_steps;    // of an output
+  int lora_b_outputs;  // of a thread
   int bytes;
 };
 

@@ -144,28 +144,64 @@ struct ProductSize {
   }
 };
 
-// Takes room for adapters from `at` on; returns its end.
-int64_t place_adapters(SharedLayout& layout, int64_t at, const CudaDecoderStep& args, int64_t rows,
-                       int64_t most_groups) {
-  const auto take = [&at](int64_t bytes) {
-    const int64_t begin = std::exchange(at, at + ceil_div(bytes, int64_t{16}) * 16);
-    return static_cast<int>(begin);
-  };
-  const auto places = int64_t{args.num_layers} * kNumDecoderMatrices;
-  layout.lora_at = take(static_cast<int64_t>(sizeof(StepAdapters)) + 4 * places);
+// Hands out shared memory from an offset on.
+class SharedPlaces {
+ public:
+  explicit SharedPlaces(int64_t begin) : end_(ceil_div(begin, kAlignment) * kAlignment) {}
+  int take(int64_t bytes) {
+    return static_cast<int>(std::exchange(end_, end_ + ceil_div(bytes, kAlignment) * kAlignment));
+  }
+  int64_t end() const { return end_; }
+
+ private:
+  static constexpr int64_t kAlignment = 16;
+
+  int64_t end_;
+};
+
+// Sums of a product's adapters, from an offset on: behind its other partial sums. Returns the end.
+int64_t place_adapter_sums(SharedLayout& layout, int64_t at, int64_t rows, int64_t most_groups) {
+  SharedPlaces places(at);
+  layout.lora_sums_at = places.take(4 * rows * kRowRanks);
+  layout.lora_added_at = places.take(4 * rows * most_groups * kGroupRows);
+  layout.lora_warps_at = places.take(4 * rows * kWarps * kGroupRows);
+  return places.end();
+}
+
+// What is known of a step's adapters, and the threads' numbers of A and B, from an offset on.
+// Returns the end.
+int64_t place_adapters(SharedLayout& layout, int64_t at, const CudaDecoderStep& args,
+                       std::span<const ProductSize> products, int64_t rows) {
+  SharedPlaces places(at);
+  constexpr int kWordBytes = 16;
+  int runs = 0;
+  int64_t groups = 0;
+  for (const ProductSize& product : products) {
+    const Pieces pieces(kMaxLoraParts * args.lora.max_rank, static_cast<int>(product.k));
+    runs = std::max(runs, pieces.columns / kRunColumns / kWarps);
+    groups = std::max(groups, product.groups);
+  }
+  layout.lora_a_at = places.take(int64_t{kWordBytes} * kComputeThreads * runs);
+  // Outputs that come first have room: those of the others are read from the L2 cache.
+  constexpr int64_t kMostBytes = 32 * 1024;
+  layout.lora_b_steps = args.lora.max_rank / kRankStep;
+  const int64_t of_output = int64_t{kWordBytes} * kComputeThreads * layout.lora_b_steps;
+  const int64_t outputs = ceil_div(groups * kGroupRows * rows, int64_t{kComputeThreads});
+  layout.lora_b_outputs = static_cast<int>(std::min(outputs, kMostBytes / of_output));
+  layout.lora_b_at = places.take(of_output * layout.lora_b_outputs);
+  layout.lora_at = places.take(static_cast<int64_t>(sizeof(StepAdapters)) +
+                               int64_t{4} * args.num_layers * kNumDecoderMatrices);
   constexpr int64_t kBuffers = 4;
-  layout.lora_entries_at =
-      take(kBuffers * rows * kNumDecoderMatrices * static_cast<int64_t>(sizeof(CudaLoraLayer)));
-  layout.lora_sums_at = take(4 * rows * kRowRanks);
-  layout.lora_added_at = take(4 * rows * most_groups * kGroupRows);
-  return at;
+  layout.lora_entries_at = places.take(kBuffers * rows * kNumDecoderMatrices *
+                                       static_cast<int64_t>(sizeof(CudaLoraLayer)));
+  return places.end();
 }
 
 // With activations in parts of so many column slots. The ring gets what the others leave.
 SharedLayout layout_with(int64_t slots_in_part, const SlotUse& use,
                          std::span<const ProductSize> products, const CudaDecoderStep& args,
                          int64_t rows, int64_t max_bytes) {
-  int64_t sums = kAttentionScratchBytes + (rows - 1) * kOwnTokenBytes;
+  int64_t sums = 0;          // in bytes
   int64_t longest_part = 0;  // in slots of the ring
   int64_t most_groups = 0;
   for (const ProductSize& product : products) {
@@ -175,13 +211,17 @@ SharedLayout layout_with(int64_t slots_in_part, const SlotUse& use,
         std::max(longest_part, product.groups * std::min(product.column_slots(use), slots_in_part));
   }
   SharedLayout layout{};
-  layout.x_at = static_cast<int>(kScratchAt + ceil_div(sums, 128) * 128);
+  int64_t scratch_end = kScratchAt + sums;
+  if (has_adapters(args)) {
+    scratch_end = place_adapter_sums(layout, scratch_end, rows, most_groups);
+  }
+  scratch_end = std::max<int64_t>(
+      scratch_end, kScratchAt + kAttentionScratchBytes + (rows - 1) * kOwnTokenBytes);
+  layout.x_at = static_cast<int>(ceil_div(scratch_end, int64_t{128}) * 128);
   layout.x_columns = static_cast<int>(slots_in_part * use.columns);
   layout.x_stride = static_cast<int>(use.row_stride(layout.x_columns));
   int64_t end = layout.x_at + use.activation_bytes(rows, layout.x_columns);
-  if (has_adapters(args)) {
-    end = place_adapters(layout, ceil_div(end, int64_t{16}) * 16, args, rows, most_groups);
-  }
+  if (has_adapters(args)) end = place_adapters(layout, end, args, products, rows);
   layout.ring_at = static_cast<int>(ceil_div(end, int64_t{128}) * 128);
   layout.num_slots = static_cast<int>(
       std::clamp((max_bytes - layout.ring_at) / use.bytes, int64_t{0}, int64_t{kMaxSlots}));
@@ -278,6 +318,8 @@ bool takes_weights(const CudaDecoderStep& args) {
 
 // Adapters are taken beside dense weights in bfloat16.
 bool takes_adapters(const CudaDecoderStep& args) {
+  const int rank = args.lora.max_rank;
+  if (rank <= 0 || rank > kMaxDecoderStepRank || rank % kLoraRankStep != 0) return false;
   return args.weight_format.is_dense() && args.dtype == DType::kBFloat16;
 }
 

@@ -51,6 +51,7 @@ class Slots {
 
   CudaDecoderLora args() const {
     return {.rows = {},
+            .max_rank = max_rank_,
             .table = table_->data(),
             .slot_stride = stride_,
             .places = device_places_->data()};
@@ -112,7 +113,9 @@ class Slots {
       part.rank = adapter.ranks[to_size(matrix)][i];
       const auto rank = to_size(part.rank);
       if (part.rank > 0) {
-        const auto padded = to_size(round_up(part.rank, kLoraRankStep));
+        const int padded_rank = round_up(part.rank, kLoraRankStep);
+        max_rank_ = std::max(max_rank_, padded_rank);
+        const auto padded = to_size(padded_rank);
         part.scale = 0.5f + 0.25f * static_cast<float>(i);
         const float of_inputs = 1 / std::sqrt(static_cast<float>(k));
         part.a = rounded(shape_.dtype, random_values(rank * k, random_, of_inputs));
@@ -163,6 +166,7 @@ class Slots {
   std::mt19937& random_;
   std::vector<int32_t> places_;
   int64_t stride_ = 0;
+  int max_rank_ = kLoraRankStep;
   std::vector<std::vector<std::vector<Part>>> parts_;  // [slot][layer, matrix][part]
   std::vector<std::unique_ptr<DeviceElements>> arrays_;
   std::vector<std::unique_ptr<DeviceArray<float>>> vectors_;
@@ -445,15 +449,19 @@ TEST_F(DecoderStepLoraCudaTest, ReplaysWithOtherSlots) {
 }
 
 TEST_F(DecoderStepLoraCudaTest, DeclinesWhatItDoesNotTake) {
-  const auto supports = [this](const ModelShape& shape) {
+  const auto supports = [this](const ModelShape& shape, int max_rank = 16) {
     Model model(shape, {1}, random());
     DeviceModel device(model);
     CudaDecoderStep args = device.args();
     EXPECT_TRUE(cuda::supports_decoder_step(stream(), args));
     args.lora.rows.max_items = 1;
+    args.lora.max_rank = max_rank;
     return cuda::supports_decoder_step(stream(), args);
   };
   EXPECT_TRUE(supports(kSmall));
+  EXPECT_TRUE(supports(kSmall, 64));
+  EXPECT_FALSE(supports(kSmall, 80));
+  EXPECT_FALSE(supports(kSmall, 8));
   ModelShape half = kSmall;
   half.dtype = DType::kFloat16;
   EXPECT_FALSE(supports(half));

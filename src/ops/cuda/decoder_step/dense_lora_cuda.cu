@@ -1,4 +1,5 @@
 #include "ops/cuda/decoder_step/adapters.cuh"
+#include "ops/cuda/decoder_step/kernel.cuh"
 
 namespace quire::ops::cuda::step {
 

@@ -161,11 +161,9 @@ __device__ __forceinline__ void stream_weights(const CudaDecoderStep& args,
       if constexpr (Adapters::kAny) {
         const Adapters adapters(args, exchanges, layout, i, matrix_of(half, is_projected), share,
                                 true, 0);
-        adapters.prefetch_vectors(share, filler);
-        adapters.template stream<W>(weight, share, layout.x_columns, filler);
-      } else {
-        filler.stream<W>(weight, scales, share);
+        adapters.prefetch(share, filler);
       }
+      filler.stream<W>(weight, scales, share);
     };
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {

@@ -262,8 +262,8 @@ __device__ __forceinline__ void multiply_slots(BlockState& block, const Share& s
   block.parity ^= turns & 1;
 }
 
-// The products of the last part of the activations, and before those of its last columns what
-// adapters add: by then their sums have come from all blocks.
+// The products of the last part of the activations, and between those of its columns what adapters
+// add. The barrier in there lets the slots behind it come to any warps.
 template <typename W, typename Adapters>
 __device__ __forceinline__ void multiply_adapted_slots(BlockState& block, const Share& share,
                                                        int begin, int end,
@@ -273,9 +273,7 @@ __device__ __forceinline__ void multiply_adapted_slots(BlockState& block, const 
   for (int from = begin;; from = before, before = end) {
     multiply_slots<W>(block, share, begin, from, before);
     if (from != begin) return;
-    adapters.template collect_sums<W>(block, share);
-    block.synchronize();
-    adapters.template expand<W>(block, share);
+    adapters.template add_products<W>(block, share);
     if (before == end) return;
   }
 }
@@ -298,12 +296,13 @@ __device__ __forceinline__ void multiply(BlockState& block, const Share& share, 
 #pragma unroll 1
   for (int begin = 0; begin < share.k; begin += chunk) {
     const int end = min(begin + chunk, share.k);
+    if constexpr (Adapters::kAny) adapters.template load<W>(block, share, begin, end);
     read_rows<W, kNormed && !Elements<T>::kScalesFirst, true>(block, from, begin, end, norm);
     block.synchronize();
     const int first = begin / kSlotColumns<W>;
     const int last = (end + kSlotColumns<W> - 1) / kSlotColumns<W>;
     if constexpr (Adapters::kAny) {
-      adapters.template publish_sums<T>(block, share.k, begin, end);
+      adapters.publish_sums(block, share, begin, end);
       if (end == share.k) {
         multiply_adapted_slots<W>(block, share, first, last, adapters);
         block.synchronize();
@@ -399,19 +398,26 @@ __device__ __forceinline__ void normed_product(BlockState& block, const Share& s
       const float factor =
           Elements<T>::kScalesFirst ? 1.0f : norm_factor(block, at.row, share.k, eps);
       const int group = share.gated() ? 2 * at.group : at.group;
-      const auto output = [&](int side, float sum_factor_of) {
-        float sum = sum_factor_of * total_of<W>(block, share, group + side, at.row, at.feature);
-        const int of_bias = feature + side * share.second_half;
-        if constexpr (Adapters::kAny) {
-          sum += adapters.added(block, group + side, at.row, at.feature);
+      if constexpr (Adapters::kAny) {
+        const auto output = [&](int side, float factor_of_sum) {
+          const float sum =
+              factor_of_sum * total_of<W>(block, share, group + side, at.row, at.feature) +
+              adapters.added(block, group + side, at.row, at.feature);
           return adapters.finished(share, at.row, side, feature, factor * sum,
-                                   bias != nullptr ? bias[of_bias] : 0.0f);
+                                   bias != nullptr ? bias[feature + side * share.second_half] : 0);
+        };
+        value = output(0, sum_factor.x);
+        if (share.gated()) value = silu(value) * output(1, sum_factor.y);
+      } else {
+        value = factor * (sum_factor.x * total_of<W>(block, share, group, at.row, at.feature));
+        if (bias != nullptr) value += bias[feature];
+        if (share.gated()) {
+          float up =
+              factor * (sum_factor.y * total_of<W>(block, share, group + 1, at.row, at.feature));
+          if (bias != nullptr) up += bias[feature + share.second_half];
+          value = silu(value) * up;
         }
-        sum *= factor;
-        return bias != nullptr ? sum + bias[of_bias] : sum;
-      };
-      value = output(0, sum_factor.x);
-      if (share.gated()) value = silu(value) * output(1, sum_factor.y);
+      }
     }
     publish_pair<T>(out, out_width, at.row, feature, value, valid, tag);
     sum_factor = sum_factors<W>(share, scales, result_of<W>(block, index + kComputeThreads));

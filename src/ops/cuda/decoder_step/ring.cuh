@@ -109,23 +109,8 @@ class Filler {
     if constexpr (W::kIsInteger) {
       stream_integers<W>(static_cast<const char*>(weight), share);
     } else {
-      stream_rows<W>(weight, scales, share, 0, share.num_column_slots<W>());
+      stream_rows<W>(weight, scales, share);
     }
-  }
-  // Column slots [begin, end) of dense weights.
-  template <typename W>
-  __device__ void stream_columns(const void* weight, const Share& share, int begin, int end) {
-    stream_rows<W>(weight, nullptr, share, begin, end);
-  }
-
-  // The next slot, of as many pieces of memory as there are lanes with bytes; `total` of all.
-  __device__ void fill_pieces(const void* from, uint32_t at, int bytes, int total) {
-    await_slot(total);
-    if (bytes > 0) {
-      copy_bulk(ring_.data(slot_) + at, from, static_cast<uint32_t>(bytes), ring_.full(slot_),
-                policy_);
-    }
-    next_slot();
   }
 
   // What a slot has in the padding of its first row, and of the first one of another row of blocks.
@@ -152,12 +137,11 @@ class Filler {
 
  private:
   template <typename W>
-  __device__ void stream_rows(const void* weight, const float* scales, const Share& share,
-                              int begin, int end) {
+  __device__ void stream_rows(const void* weight, const float* scales, const Share& share) {
     const int64_t stride = W::kBytes * static_cast<int64_t>(share.k);
     const int num_groups = share.num_groups<W>();
 #pragma unroll 1
-    for (int at = begin; at < end; ++at) {
+    for (int at = 0; at < share.num_column_slots<W>(); ++at) {
       const char* from = static_cast<const char*>(weight) + kSlotDataBytes * at;
       const int bytes = W::kBytes * share.columns_of<W>(at);
 #pragma unroll 1

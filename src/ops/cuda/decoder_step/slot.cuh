@@ -68,12 +68,17 @@ __device__ __forceinline__ void store_sums(const BlockState& block, float2 sums,
   *reinterpret_cast<float2*>(to + row * kGroupRows + 2 * (block.lane % 4)) = sums;
 }
 
-// Runs [first, last) of a slot of dense weights.
+// Dense weights: this warp's half of a slot.
 template <typename T>
-__device__ __forceinline__ float2 multiply_dense_runs(const BlockState& block, uint32_t weights,
-                                                      uint32_t x, int first, int last) {
+__device__ __forceinline__ float2 multiply_dense_slot(const BlockState& block, uint32_t weights,
+                                                      uint32_t x, int columns) {
   constexpr int kUnrolled = 4;
+  using W = DenseWeights<T>;
+  constexpr int kHalfRuns = kSlotColumns<W> / kRunColumns / W::kWarpsPerSlot;
+  const int half = block.warp % W::kWarpsPerSlot;
   const int row = block.lane / 4;
+  const int first = half * kHalfRuns;
+  const int last = min(first + kHalfRuns, columns / kRunColumns);
   const uint32_t piece = 16 * (block.lane % 4);
   const uint32_t w_at = weights + row * kSlotRowBytes + piece;
   const uint32_t x_at = x + row * block.layout.x_stride + piece;
@@ -100,17 +105,6 @@ __device__ __forceinline__ float2 multiply_dense_runs(const BlockState& block, u
     total.y += sums[2 * i][1] + sums[2 * i + 1][3];
   }
   return total;
-}
-
-// Dense weights: this warp's half of a slot.
-template <typename T>
-__device__ __forceinline__ float2 multiply_dense_slot(const BlockState& block, uint32_t weights,
-                                                      uint32_t x, int columns) {
-  using W = DenseWeights<T>;
-  constexpr int kHalfRuns = kSlotColumns<W> / kRunColumns / W::kWarpsPerSlot;
-  const int first = block.warp % W::kWarpsPerSlot * kHalfRuns;
-  return multiply_dense_runs<T>(block, weights, x, first,
-                                min(first + kHalfRuns, columns / kRunColumns));
 }
 
 // Float8 weights: this warp's blocks of 128 columns of slots.
