@@ -127,7 +127,7 @@ TEST(EngineStageDrafters, AllDraftsOfTheModelItselfAreKept) {
   EXPECT_EQ(counts.kept, counts.made);
 }
 
-int64_t bytes_of(const MemoryPlan& memory, const std::string& name) {
+int64_t planned_bytes(const MemoryPlan& memory, const std::string& name) {
   const auto buffer = std::ranges::find(memory.buffers, name, &PlannedBuffer::name);
   return buffer == memory.buffers.end() ? 0 : buffer->bytes;
 }
@@ -144,16 +144,17 @@ TEST(EngineStageDrafters, APlanCountsThemOnTheFirstStage) {
     SCOPED_TRACE(speculation.method);
     config.speculative_config = speculation;
     const MemoryPlan with = plan(config);
-    const int64_t tables = bytes_of(with, "output layer") - bytes_of(without, "output layer");
+    const int64_t tables =
+        planned_bytes(with, "output layer") - planned_bytes(without, "output layer");
     // The first kind of head takes the model's output layer, which is on the last stage.
-    EXPECT_EQ(tables, speculation.method == "eagle" ? bytes_of(without, "output layer") : 0);
+    EXPECT_EQ(tables, speculation.method == "eagle" ? planned_bytes(without, "output layer") : 0);
     EXPECT_EQ(with.stages[0].weight_bytes,
-              without.stages[0].weight_bytes + bytes_of(with, "draft model") + tables);
+              without.stages[0].weight_bytes + planned_bytes(with, "draft model") + tables);
     EXPECT_EQ(with.stages[1].weight_bytes, without.stages[1].weight_bytes);
     EXPECT_GT(with.stages[0].kv_bytes, without.stages[0].kv_bytes);
     EXPECT_EQ(with.stages[1].kv_bytes, without.stages[1].kv_bytes);
-    EXPECT_EQ(with.stages[0].kv_bytes + with.stages[1].kv_bytes, bytes_of(with, "kv cache"));
-    EXPECT_EQ(with.bytes_per_block * with.num_blocks, bytes_of(with, "kv cache"));
+    EXPECT_EQ(with.stages[0].kv_bytes + with.stages[1].kv_bytes, planned_bytes(with, "kv cache"));
+    EXPECT_EQ(with.bytes_per_block * with.num_blocks, planned_bytes(with, "kv cache"));
   }
 }
 
@@ -173,7 +174,7 @@ TEST(EngineStageDrafters, ArePlannedOnTheFirstOfGpusThatAreNotThere) {
   const MemoryPlan with = plan_for_gpus(config, kMemory);
   ASSERT_EQ(with.stages.size(), 4u);
   EXPECT_EQ(with.stages[0].weight_bytes - without.stages[0].weight_bytes,
-            bytes_of(with, "draft model"));
+            planned_bytes(with, "draft model"));
   EXPECT_GT(with.stages[0].kv_bytes, without.stages[0].kv_bytes);
   for (size_t stage = 1; stage < 4; ++stage) {
     EXPECT_EQ(with.stages[stage].weight_bytes, without.stages[stage].weight_bytes);

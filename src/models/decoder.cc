@@ -474,15 +474,18 @@ bool Decoder::runs_one_step(const ForwardContext& context) const {
   return decoder_step_->takes(context.batch) && can_tap(context.aux);
 }
 
-// The kernel hands out all rows, of layers that this stage has. Stages are not asked for them.
+// The kernel hands out all rows, of layers that this stage has.
 bool Decoder::can_tap(const AuxStates* aux) const {
   if (aux == nullptr || aux->layers.front() == config_.num_hidden_layers) return true;
-  return aux->has_all_rows && first_layer_ == 0 && aux->layers.back() < last_layer_;
+  return aux->has_all_rows && aux->layers.front() >= first_layer_ &&
+         aux->layers.back() < last_layer_;
 }
 
-ops::DecoderStepTaps Decoder::taps_of(const AuxStates* aux) const {
+std::vector<int64_t> Decoder::tapped_layers(const AuxStates* aux) const {
   if (aux == nullptr || aux->layers.front() == config_.num_hidden_layers) return {};
-  return {.layers = aux->layers, .out = aux->out};
+  std::vector<int64_t> layers(aux->layers.begin(), aux->layers.end());
+  for (int64_t& layer : layers) layer -= first_layer_;
+  return layers;
 }
 
 void Decoder::run_step(ForwardContext& context, const IntermediateTensors& state) const {
@@ -495,8 +498,10 @@ void Decoder::run_step(ForwardContext& context, const IntermediateTensors& state
     in = state.residual;
     embed_tokens(context, *embed_tokens_, in);
   }
-  decoder_step_->run(context.stream, context.batch, in, final_norm_ ? state.hidden : both,
-                     taps_of(context.aux),
+  const std::vector<int64_t> tapped = tapped_layers(context.aux);
+  ops::DecoderStepTaps taps;
+  if (!tapped.empty()) taps = {.layers = tapped, .out = context.aux->out};
+  decoder_step_->run(context.stream, context.batch, in, final_norm_ ? state.hidden : both, taps,
                      context.gpu_lora != nullptr ? &context.gpu_lora->rows() : nullptr);
 }
 

@@ -98,9 +98,10 @@ class Decoder final : public Model {
   const VocabTable& output_table() const { return lm_head_ ? *lm_head_ : *embed_tokens_; }
   void make_decoder_step(Stream& stream, const PeerWords& peers);
   bool runs_one_step(const ForwardContext& context) const;
-  // Whether the kernel of a whole step can hand these out, and what it is to hand out.
+  // Whether the kernel of a whole step can hand these out, and of which of this stage's layers, by
+  // their places in it.
   bool can_tap(const AuxStates* aux) const;
-  ops::DecoderStepTaps taps_of(const AuxStates* aux) const;
+  std::vector<int64_t> tapped_layers(const AuxStates* aux) const;
   // forward() with the kernel of a whole step, and without it.
   void run_step(ForwardContext& context, const IntermediateTensors& state) const;
   void run_layers(ForwardContext& context, const IntermediateTensors& state) const;

@@ -23,7 +23,7 @@ int64_t width_of_messages(const ModelOptions& model, const EagleConfig& head) {
   return tapped_width(head) - width_of(tapped_layers(model, 0, head), head);
 }
 
-size_t bytes_of_rows(int64_t rows, int64_t width) {
+size_t bytes_of_taps(int64_t rows, int64_t width) {
   return align_up(static_cast<size_t>(rows) * static_cast<size_t>(width) * sizeof(float));
 }
 
@@ -77,7 +77,7 @@ int64_t StageTaps::bytes(const RunnerOptions& options) {
   const EagleConfig& head = *options.draft->model.eagle;
   const int num_stages = num_stages_of(model);
   const auto rows = [&](int64_t width) {
-    return static_cast<int64_t>(bytes_of_rows(options.max_tokens, width));
+    return static_cast<int64_t>(bytes_of_taps(options.max_tokens, width));
   };
   if (num_stages == 1) return model.size * rows(tapped_width(head));
   // The first stage takes what is older than the steps in flight, of which there is one more with
@@ -106,7 +106,7 @@ StageTaps::StageTaps(const RunnerOptions& options, const RankGroups& groups, Str
   const auto own = static_cast<size_t>(groups.stage());
   const int64_t widest =
       groups.is_first_stage() ? widest_message(layers_, head) : width_of(layers_[own], head);
-  message_ = Buffer(bytes_of_rows(options.max_tokens, widest));
+  message_ = Buffer(bytes_of_taps(options.max_tokens, widest));
   states_.layers = layers_[own];
 }
 
@@ -114,7 +114,7 @@ const AuxStates* StageTaps::states_of(int64_t num_tokens) {
   if (groups_.is_first_stage()) {
     Step& step = held_.emplace_back();
     if (spare_.empty()) {
-      step.memory = Buffer(bytes_of_rows(std::ssize(row_ids_), width_));
+      step.memory = Buffer(bytes_of_taps(std::ssize(row_ids_), width_));
     } else {
       step.memory = std::move(spare_.back());
       spare_.pop_back();

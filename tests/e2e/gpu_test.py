@@ -364,6 +364,15 @@ class Faults(CliTest):
                                   env=gpus(stages, fault=fault, decoder_step=int("decoder_step" in fault)))
                 self.assert_error(result, 1, "CUDA failed", "illegal memory access", fault.split(":")[1])
                 self.assertLess(time.monotonic() - start, END_S)
+        # With a head: where it drafts, in a later stage whose layers it looks at and which runs as one kernel, and in what comes back.
+        for stages, fault in ((2, "0:gather_rows:40"), (2, "1:decoder_step:9"), (2, "1:copy_on_device:30"), (4, "3:sample:9")):
+            with self.subTest(fault=fault, stages=stages, drafts=DRAFTS):
+                start = time.monotonic()
+                result = generate("--dtype", "float32", "--max-tokens", "40", "--ignore-eos",
+                                  "--pipeline-parallel-size", stages, *DRAFTS,
+                                  env=gpus(stages, fault=fault, decoder_step=1))
+                self.assert_error(result, 1, "CUDA failed", "illegal memory access", fault.split(":")[1])
+                self.assertLess(time.monotonic() - start, END_S)
         # Two ranks a stage, the host as far ahead as it can be, and memory that one stage does not find.
         for fault, pace in (("3:linear:30", None), ("0:all_reduce_add_norm:40", "lazy"),
                             ("0:memory_for_linear:20", None), ("2:memory_for_paged_attention:6", "lazy")):

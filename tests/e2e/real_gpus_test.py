@@ -11,11 +11,12 @@ import unittest
 from nodes_support import SMALL, group
 from nodes_support import serving as serving_nodes
 from server_support import serving
-from support import CPU, PROMPTS, CliTest, generate, json_lines, run
+from support import CPU, LEXICON, PROMPTS, CliTest, generate, json_lines, run
 
 NO_GPU = 77  # SKIP_RETURN_CODE
 # Of two processes with a GPU each.
 LAYOUTS = ({"tensor": 2}, {"stages": 2})
+HEAD = ("--speculative-config", json.dumps({"method": "eagle3", "model": f"{LEXICON}-eagle3", "adaptive": False}))
 
 
 def where(*arguments):
@@ -52,10 +53,19 @@ class RealGpus(CliTest):
         self.assert_ok(result)
         self.assertEqual([line["token_ids"] for line in json_lines(result.stdout)], self.expected)
 
+    def test_generate_in_two_stages(self):
+        if where("--pipeline-parallel-size", 2)[0] != "cuda":
+            self.skipTest("there are no two GPUs here")
+        for arguments in ((), HEAD):
+            with self.subTest(arguments=arguments):
+                result = generate("--dtype", "float32", "--pipeline-parallel-size", 2, *arguments)
+                self.assert_ok(result)
+                self.assertEqual([line["token_ids"] for line in json_lines(result.stdout)], self.expected)
+
     def test_generate_in_two_processes(self):
         prompts = [argument for prompt in PROMPTS for argument in ("-p", prompt)]
         for layout in LAYOUTS:
-            for arguments in ((), ("--enforce-eager",)):
+            for arguments in ((), ("--enforce-eager",), HEAD):
                 with self.subTest(layout=layout, arguments=arguments), \
                         group("generate", "--temperature", 0, "--chat", "--json", *prompts, **layout, env=self.two_gpus(),
                               options=(*SMALL, "--dtype", "float32", *arguments)) as made:

@@ -160,11 +160,18 @@ TEST_F(DecoderStepStagesCudaTest, BeginsWithAnyState) {
     CudaDecoderStep args = device.args();
     args.token_ids = nullptr;
     args.embedding = state.both().data();
+    // What enters its first layer is the sum, too.
+    DeviceElements handed_out(dtype, size);
+    handed_out.poison();
+    args.taps.count = 1;
+    args.taps.layers[0] = 0;
+    args.taps.out = handed_out.data();
     device.out().poison();
     cuda::decoder_step(stream(), args);
     synchronize();
     const Values out = device.out().download();
     const double tolerance = dtype == DType::kBFloat16 ? 2e-2 : 4e-3;
+    EXPECT_TRUE(is_close(handed_out.download(), sum, tolerance));
     const auto row_of = [&](const Values& rows, int row) {
       const auto first = rows.begin() + int64_t{row} * model.shape().hidden;
       return Values(first, first + model.shape().hidden);
