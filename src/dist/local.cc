@@ -107,7 +107,7 @@ class MeetingPoint {
 };
 
 // Of each way from one rank to another: what two steps of a pipeline send (memory_plan.cc counts
-// with it).
+// with it), of large messages.
 constexpr size_t kMostSpareMessages = 4;
 
 // The way from one rank to another: copies of what was sent and not received yet. Memory of
@@ -116,11 +116,11 @@ class Channel {
  public:
   // Throws Error, as take() does, once the group was aborted.
   void put(const Tensor& tensor, int rank, int group_size) {
-    Message message = take_spare();
+    Message message =
+        take_spare(static_cast<size_t>(tensor.num_elements()) * size_of(tensor.dtype()));
     message.dtype = tensor.dtype();
     message.num_elements = tensor.num_elements();
     if (message.capacity < message.size()) {
-      message.bytes.reset();  // before its successor is there
       message.bytes = std::make_unique_for_overwrite<std::byte[]>(message.size());
       message.capacity = message.size();
     }
@@ -149,7 +149,7 @@ class Channel {
           "a tensor is received as it was sent");
     if (message.size() > 0) std::memcpy(tensor.raw(), message.bytes.get(), message.size());
     lock.lock();
-    if (spare_.size() < kMostSpareMessages) spare_.push_back(std::move(message));
+    keep(std::move(message));
   }
 
   void abort() {
@@ -171,13 +171,32 @@ class Channel {
     size_t size() const { return static_cast<size_t>(num_elements) * size_of(dtype); }
   };
 
-  // The one that was used last, which the processor's caches may still hold.
-  Message take_spare() {
+  // The smallest that holds `size` bytes; of those, the one that was used last, which the
+  // processor's caches may still hold. None has memory where there is none such, or where it is
+  // that of a much larger message: else ids would take the memory of hidden states, and these would
+  // ask for more.
+  Message take_spare(size_t size) {
+    constexpr size_t kSmall = 4096;
+    constexpr size_t kMostTimes = 16;
     const std::lock_guard lock(mutex_);
-    if (spare_.empty()) return {};
-    Message message = std::move(spare_.back());
-    spare_.pop_back();
+    auto best = spare_.end();
+    for (auto it = spare_.begin(); it != spare_.end(); ++it) {
+      if (it->capacity < size) continue;
+      if (best == spare_.end() || it->capacity <= best->capacity) best = it;
+    }
+    if (best == spare_.end() || best->capacity > kMostTimes * std::max(size, kSmall)) return {};
+    Message message = std::move(*best);
+    spare_.erase(best);
     return message;
+  }
+
+  // Instead of the smallest where there are enough. Under the lock.
+  void keep(Message message) {
+    if (spare_.size() < kMostSpareMessages) return spare_.push_back(std::move(message));
+    const auto smallest = std::ranges::min_element(spare_, {}, &Message::capacity);
+    if (smallest->capacity >= message.capacity) return;
+    spare_.erase(smallest);
+    spare_.push_back(std::move(message));
   }
 
   std::mutex mutex_;

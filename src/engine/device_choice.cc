@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "engine/setting_checks.h"
 #include "ops/linear.h"
 #include "quire/error.h"
@@ -94,6 +95,17 @@ DeviceChoice choice_of(const EngineConfig& config, Search search) {
           .num_alike = num_alike};
 }
 
+// Pairs of ranks in two processes, by which stages talk, that a rank of the first stage is in: for
+// states and ids, for the drafts that a drafter there makes, and for what a head there sees of each
+// later stage. None of another stage is in more.
+int64_t pairs_of_first_stage(const EngineConfig& config) {
+  constexpr int64_t kStatesAndIds = 2;
+  const auto& speculation = config.speculative_config;
+  if (!speculation || !drafts_with_model(*speculation)) return kStatesAndIds;
+  const bool has_head = drafts_with_head(*speculation);
+  return kStatesAndIds + 1 + (has_head ? config.pipeline_parallel_size - 1 : 0);
+}
+
 }  // namespace
 
 DeviceChoice choose_device(const EngineConfig& config) {
@@ -135,12 +147,8 @@ int64_t gpu_overhead_bytes(const EngineConfig& config, const DeviceLibrary* gpus
     return gpus != nullptr ? gpus->overhead_bytes(num_ranks) : planned_overhead_bytes(num_ranks);
   };
   int64_t bytes = of_group(config.tensor_parallel_size);
-  // Pairs of ranks in two processes, by which stages talk: for states and ids, and for what a
-  // drafter on the first stage makes and sees.
   if (config.cluster.num_nodes > 1 && config.pipeline_parallel_size > 1) {
-    const bool has_drafter =
-        config.speculative_config && drafts_with_model(*config.speculative_config);
-    bytes += (has_drafter ? 2 : 1) * (of_group(2) - of_group(1));
+    bytes += ceil_div(pairs_of_first_stage(config), 2) * (of_group(2) - of_group(1));
   }
   return bytes;
 }

@@ -137,12 +137,11 @@ Isa choose_isa() {
   const char* name = std::getenv("QUIRE_CPU_ISA");
   if (name == nullptr || *name == '\0') return best_isa();
   const std::optional<Isa> isa = isa_from_name(name);
-  require(
-      isa && supports(*isa),
-      fmt::format("QUIRE_CPU_ISA is \"{}\"; expected scalar, avx2, avxvnni, avx512vnni, avx512 or "
-                  "amx, and this CPU supports none better than {}.",
-                  name, name_of(best_isa())));
-  return *isa;
+  if (isa && supports(*isa)) return *isa;
+  std::vector<std::string_view> names;
+  for (const Isa supported : supported_isas()) names.push_back(name_of(supported));
+  throw Error(
+      fmt::format("QUIRE_CPU_ISA is \"{}\"; this CPU supports {}.", name, fmt::join(names, ", ")));
 }
 
 void check_eos(const GenerationConfig& generation, const ModelConfig& model,

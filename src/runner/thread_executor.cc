@@ -312,7 +312,10 @@ std::unique_ptr<RankRunner> ThreadExecutor::make_runner(Rank& rank, ThreadPool& 
     RunnerOptions runner = options_.runner;
     // NCCL's kernels between processes keep some multiprocessors while a receiver is not ready: it
     // may be one that waits for a kernel which needs all of them. All ranks have to decide alike.
-    if (options_.nodes && hands_over()) runner.model.fills_gpu = false;
+    if (options_.nodes && hands_over()) {
+      runner.model.fills_gpu = false;
+      if (runner.draft) runner.draft->model.fills_gpu = false;
+    }
     return std::make_unique<GpuRunner>(runner, gpu, rank.groups(), rank.links, pool);
   }
   stream.emplace(pool, options_.isa);

@@ -314,9 +314,9 @@ TEST_P(GroupLinearTest, APermutationIsOfTheInputs) {
   ThreadPool pool(1);
   Stream stream(pool, GetParam());
   for (const bool rounds : {false, true}) {
-    for (const int64_t rows : {1, 9}) {
+    for (const int64_t rows : {1, 9, 18}) {
       constexpr int64_t kInputs = 70;
-      WeightFormat format = WeightFormat::integers(4, 32, true);
+      WeightFormat format = WeightFormat::integers(rows == 18 ? 8 : 4, 32, true);
       format.rounds_activations = rounds;
       const Integers made = random_integers(format, 5, kInputs, random);
       std::vector<int32_t> permutation(kInputs);
@@ -352,7 +352,7 @@ TEST_P(GroupLinearTest, NothingSaturates) {
   Stream stream(pool, GetParam());
   for (const WeightFormat& format : all_formats()) {
     for (const int sign : {1, -1}) {
-      for (const int64_t rows : {1, 8}) {
+      for (const int64_t rows : {1, 8, 18}) {
         Integers made = random_integers(rounding(format), 5, 256, random);
         std::fill(made.data.begin(), made.data.end(),
                   static_cast<int8_t>(sign < 0 ? lowest_of(format) : highest_of(format)));
@@ -402,19 +402,22 @@ TEST_P(GroupLinearTest, NumbersOutOfRangeStayInTheirRow) {
   ThreadPool pool(1);
   Stream stream(pool, GetParam());
   const Integers made = random_integers(rounding(WeightFormat::integers(8, 32)), 66, 70, random);
-  OwnedTensor<float> in = random_tensor({5, 70}, random);
+  constexpr int64_t kRows = 18;
+  OwnedTensor<float> in = random_tensor({kRows, 70}, random);
   in.at(0, 69) = std::numeric_limits<float>::infinity();
   in.at(1, 3) = -std::numeric_limits<float>::quiet_NaN();
   for (int64_t i = 0; i < 70; ++i) in.at(2, i) = 0.0f;
   for (int64_t i = 0; i < 70; ++i) in.at(3, i) = std::numeric_limits<float>::denorm_min();
-  OwnedTensor<float> out({5, 66});
+  OwnedTensor<float> out({kRows, 66});
   linear(stream, in.tensor(), made.weight(), Tensor(), out.tensor());
   for (int64_t output = 0; output < 66; ++output) {
     EXPECT_TRUE(std::isnan(out.at(0, output)));
     EXPECT_TRUE(std::isnan(out.at(1, output)));
     EXPECT_EQ(out.at(2, output), 0.0f);
     EXPECT_EQ(out.at(3, output), 0.0f);
-    EXPECT_EQ(out.at(4, output), rounded_product(made, &in.at(4, 0), output));
+    for (int64_t row = 4; row < kRows; ++row) {
+      EXPECT_EQ(out.at(row, output), rounded_product(made, &in.at(row, 0), output));
+    }
   }
 }
 

@@ -2,8 +2,8 @@
 // The inner loops of the CPU ops, once for each instruction set.
 //
 // x.cc checks an op's arguments, cuts it into tasks, and calls these; x_cpu.cc, x_avx2.cc,
-// x_avxvnni.cc, x_avx512.cc and x_amx.cc hold them. This header is all that the last three may
-// include besides the compiler's intrinsics: an inline function of a shared header compiled there
+// x_avxvnni.cc, x_avx512vnni.cc, x_avx512.cc and x_amx.cc hold them. This header is all that those
+// but the first may include besides the compiler's intrinsics: an inline function of a shared header compiled there
 // with AVX-512 could be the copy that the linker keeps for everybody, and would crash on a CPU
 // without it. So: plain structs and pointers.
 //

@@ -55,7 +55,7 @@ inline constexpr int kMaxDecoderStepRank = 64;
 // Adapters of a step's rows (ops/cuda/lora_kernels.h). A slot has CudaLoraLayers of the layers'
 // matrices: those of qkv have the parts q, k and v, those of gate and up these two.
 struct CudaDecoderLora {
-  CudaLoraRows rows = {};                // max_items 0: no row has an adapter; else as many as rows
+  CudaLoraRows rows = {};                // max_items: at most the rows; 0: none has an adapter
   int max_rank = 0;                      // of a part, in the slots: a multiple of kLoraRankStep
   const CudaLoraLayer* table = nullptr;  // of slot 0
   int64_t slot_stride = 0;               // from one slot's to the next one's

@@ -7,7 +7,8 @@
 // barrier or fence between, since 8 aligned bytes are written and read as one. Tags count on from
 // launch to launch, so nothing has to be reset. They have 32 bits and wrap, which is harmless:
 // they are only compared for equality, and a word in use is written anew in every layer, so a tag
-// from before the wrap is long gone.
+// from before the wrap is long gone. (Those of adapters' sums are not, where steps have none: a
+// word would have to be used next exactly 2^32 tags later.)
 //
 // A word may be written again when all of its readers have read it. That holds because the
 // exchanges of a layer form a chain: a block that writes an exchange of the next layer has, through

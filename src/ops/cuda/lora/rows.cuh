@@ -1,8 +1,8 @@
 #pragma once
 // The rows that a block of an adapter's kernel works on.
 //
-// Items, slots and rows are written before a step's first kernel is launched, so they are read
-// before wait_for_previous(), as matrices are.
+// Items, slots and rows are written by copies that end before the kernels that read them may start,
+// so they are read before wait_for_previous(), as matrices are.
 #include <cstdint>
 
 #include "ops/cuda/lora_kernels.h"
