@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <string>
 
+#include "base/sanitized_test_util.h"
+#include "engine/constrained_requests.h"
 #include "engine/speculative_test_util.h"
 #include "engine/stages_test_util.h"
 #include "quire/plan.h"
@@ -21,9 +23,14 @@ EngineConfig two_ranks(EngineConfig config) {
   return config;
 }
 
+std::vector<int> draft_lengths_of_stages() {
+  if (kSanitized) return {1, 4};
+  return {1, 2, 3, 4, 5, 6, 7, 8};
+}
+
 TEST(EngineStageDrafters, AModelsDraftsChangeNoAnswerInTwoStages) {
   uint32_t seed = 201;
-  for (const int num_tokens : {1, 3, 8}) {
+  for (const int num_tokens : draft_lengths_of_stages()) {
     expect_same_answers(draft_model("qwen2-tied", num_tokens), base_config("qwen3-tied"), seed++,
                         2);
   }
@@ -38,7 +45,7 @@ TEST(EngineStageDrafters, AModelsDraftsChangeNoAnswerInFourStages) {
 
 TEST(EngineStageDrafters, AHeadsDraftsChangeNoAnswerInTwoStages) {
   uint32_t seed = 221;
-  for (const int num_tokens : {1, 4, 8}) {
+  for (const int num_tokens : draft_lengths_of_stages()) {
     expect_same_answers(eagle("speculators", num_tokens), base_config("qwen3-bias-sharded"), seed++,
                         2);
   }
@@ -53,7 +60,7 @@ TEST(EngineStageDrafters, AHeadsDraftsChangeNoAnswerInThreeStages) {
 TEST(EngineStageDrafters, AHeadsDraftsChangeNoAnswerInFourStages) {
   const DeepModel model(8);
   const DeepHead head({2, 4, 5});
-  for (const int num_tokens : {2, 7}) {
+  for (const int num_tokens : draft_lengths_of_stages()) {
     expect_same_answers(head.drafts(num_tokens), model.config(),
                         240 + static_cast<uint32_t>(num_tokens), 4);
   }
@@ -75,6 +82,32 @@ TEST(EngineStageDrafters, DraftsThatEndWhereTheyCostTooMuchChangeNoAnswer) {
   adaptive = eagle("midlayer", 4);
   adaptive.adaptive = true;
   expect_same_answers(adaptive, base_config("llama3"), 262, 2);
+}
+
+// Drafts are made on another rank than the one that samples, and ask for the same masks.
+TEST(EngineStageDrafters, ConstrainedAnswersStayAsTheyAre) {
+  std::mt19937 random(21);
+  const auto requests = random_constrained_requests(random, kSanitized ? 3 : 8);
+  EngineConfig config = lexicon_config();
+  std::vector<RequestOutput> expected;
+  {
+    LLMEngine engine(config);
+    expected = answers_of(engine, requests);
+  }
+  config.pipeline_parallel_size = 2;
+  config.threads = 2;
+  const std::string lexicon = config.model;
+  for (const char* const method : {"draft_model", "eagle3"}) {
+    const bool is_head = std::string(method) == "eagle3";
+    config.speculative_config = eagle_of_folder(is_head ? lexicon + "-eagle3" : lexicon, 4, method);
+    LLMEngine engine(config);
+    const auto outputs = answers_of(engine, requests);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      expect_matches(requests[i], outputs[i]);
+      expect_equal(outputs[i], expected[i], std::string(method) + ", request " + std::to_string(i));
+    }
+    EXPECT_GT(engine.stats().speculative.num_accepted_tokens, 0) << method;
+  }
 }
 
 // Whatever the steps were: what is known of a token came to the drafter from every stage.

@@ -59,7 +59,7 @@ void GpuStage::connect(DeviceStream& stream) {
   if (is_first()) links_.ids_from_last->take(stream, ids_.data(), kBytes);
   const bool has_drafts = max_drafts_ > 0;
   if (is_first() && has_drafts) links_.drafts_to_last->offer(stream, sent_drafts_.data(), kBytes);
-  if (is_last() && has_drafts) links_.drafts_from_first->take(stream, ids_.data(), kBytes);
+  if (is_last() && has_drafts) receive_drafts(stream, 1);
   // The first step writes where these were read.
   if (!is_last()) links_.to_next->await_taken(stream, 0);
   if (is_last()) links_.ids_to_first->await_taken(stream, 0);
