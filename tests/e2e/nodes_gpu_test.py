@@ -69,8 +69,11 @@ class Answers(CliTest):
         kernel_fails = {"decoder_step": 1, "fault": "0:decoder_step:1"}
         one_process = run(*command, "--pipeline-parallel-size", 2, env=gpus(2, **kernel_fails))
         self.assert_error(one_process, 1, "illegal memory access")
-        with group(*command, stages=2, env=gpus(**kernel_fails)) as made:
-            self.assertEqual(made.wait(), [0, 0], [node.log for node in made.nodes])
+        draft = {"method": "draft_model", "model": str(LEXICON), "num_speculative_tokens": 2, "adaptive": False}
+        for options in ((), ("--speculative-config", json.dumps(draft))):
+            with self.subTest(options=options), \
+                    group(*command, stages=2, options=options, env=gpus(**kernel_fails)) as made:
+                self.assertEqual(made.wait(), [0, 0], [node.log for node in made.nodes])
 
     def test_of_requests_that_come_and_go(self):
         for layout in LAYOUTS:
