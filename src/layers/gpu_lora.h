@@ -44,7 +44,7 @@ struct LoraExtras {
     output |= other.output;
     return *this;
   }
-  auto operator<=>(const LoraExtras&) const = default;
+  auto operator<=>(const LoraExtras&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 class GpuLora {
