@@ -4,8 +4,9 @@
 //
 // Like callbacks (request/logits_processors.h), masks are kept apart from the batches:
 // Request::is_constrained says that a request has masks. The one rank that samples runs in the
-// engine's process and gets them here, as does a drafter in another stage. A mask depends only on the request and its output. Thread
-// safety: TokenMasks from any thread, a RowMask from one at a time.
+// engine's process and gets them here, as does a drafter in another stage. A mask depends only on
+// the request and its output. Thread safety: TokenMasks from any thread, a RowMask from one at a
+// time.
 #include <cstdint>
 #include <memory>
 #include <span>
