@@ -31,24 +31,6 @@ using ::testing::StartsWith;
 
 namespace fs = std::filesystem;
 
-SpeculativeConfig drafter(const std::string& method, const fs::path& model, int num_tokens) {
-  SpeculativeConfig config;
-  config.method = method;
-  config.model = model.string();
-  config.num_speculative_tokens = num_tokens;
-  config.adaptive = false;
-  return config;
-}
-
-SpeculativeConfig draft_model_of(const std::string& model, int num_tokens) {
-  return drafter("draft_model", golden_models() / model, num_tokens);
-}
-
-SpeculativeConfig head_of(const std::string& name, int num_tokens,
-                          const std::string& method = "eagle3") {
-  return drafter(method, golden_models().parent_path() / "eagle" / name, num_tokens);
-}
-
 EngineConfig tiny_on(const Division& division) {
   EngineConfig config = tiny_on_gpus(division.ranks);
   config.pipeline_parallel_size = division.stages;
@@ -109,11 +91,10 @@ void expect_no_change_by(const std::vector<SpeculativeConfig>& drafters, EngineC
 TEST_P(DraftersOnGpus, ADraftModelChangesNoAnswer) {
   std::vector<SpeculativeConfig> drafters;
   for (const int num_tokens : draft_lengths(GetParam())) {
-    drafters.push_back(draft_model_of("qwen2-tied", num_tokens));
+    drafters.push_back(draft_model("qwen2-tied", num_tokens));
   }
-  if (GetParam().ranks * GetParam().stages == 1)
-    drafters.push_back(draft_model_of("qwen3-tied", 3));
-  drafters.push_back(draft_model_of("qwen3-tied", 16));
+  if (GetParam().ranks * GetParam().stages == 1) drafters.push_back(draft_model("qwen3-tied", 3));
+  drafters.push_back(draft_model("qwen3-tied", 16));
   drafters.back().adaptive = true;
   expect_no_change_by(drafters, model_on("qwen3-tied", GetParam()), 241);
 }
@@ -121,9 +102,9 @@ TEST_P(DraftersOnGpus, ADraftModelChangesNoAnswer) {
 TEST_P(DraftersOnGpus, AHeadChangesNoAnswer) {
   std::vector<SpeculativeConfig> drafters;
   for (const int num_tokens : draft_lengths(GetParam())) {
-    drafters.push_back(head_of("speculators", num_tokens));
+    drafters.push_back(eagle("speculators", num_tokens));
   }
-  drafters.push_back(head_of("speculators", 16));
+  drafters.push_back(eagle("speculators", 16));
   drafters.back().adaptive = true;
   expect_no_change_by(drafters, model_on("qwen3-bias-sharded", GetParam()), 341);
 }
@@ -131,14 +112,14 @@ TEST_P(DraftersOnGpus, AHeadChangesNoAnswer) {
 TEST_P(DraftersOnGpus, AHeadOfTheFirstKindChangesNoAnswer) {
   std::vector<SpeculativeConfig> drafters;
   for (const int num_tokens : draft_lengths(GetParam())) {
-    drafters.push_back(head_of("eagle", num_tokens, "eagle"));
+    drafters.push_back(first_eagle(num_tokens));
   }
   expect_no_change_by(drafters, model_on("llama3", GetParam()), 342);
 }
 
 TEST_P(DraftersOnGpus, HeadsWithTheModelsTablesChangeNoAnswer) {
-  expect_no_change_by({head_of("midlayer", 3)}, model_on("llama3", GetParam()), 342);
-  expect_no_change_by({head_of("shared", 5)}, model_on("qwen3-tied", GetParam()), 343);
+  expect_no_change_by({eagle("midlayer", 3)}, model_on("llama3", GetParam()), 342);
+  expect_no_change_by({eagle("shared", 5)}, model_on("qwen3-tied", GetParam()), 343);
 }
 
 // Requests that a drafter samples as the model does, of full length.
@@ -183,7 +164,7 @@ void expect_all_kept(const DraftCounts& counts) {
 TEST_P(DraftersOnGpus, OneThatIsTheModelItselfIsAlwaysRight) {
   for (const int num_tokens : {1, 3, 8}) {
     EngineConfig config = tiny_on(GetParam());
-    config.speculative_config = draft_model_of("qwen3-tied", num_tokens);
+    config.speculative_config = draft_model("qwen3-tied", num_tokens);
     expect_all_kept(counts_of(config, plain_requests(71, 128)));
     // Prompts in chunks, from the prefix cache, and computed anew.
     config.max_num_batched_tokens = 23;
@@ -216,7 +197,7 @@ TEST_P(DraftersOnGpus, DraftsThatCannotBeSampledChangeNoAnswer) {
 // The prompts of these are read by the model while the draft model does not run.
 TEST_P(DraftersOnGpus, ADraftModelCatchesUpOnWhatItHasNotRead) {
   EngineConfig config = tiny_on(GetParam());
-  config.speculative_config = draft_model_of("qwen3-tied", 2);
+  config.speculative_config = draft_model("qwen3-tied", 2);
   config.max_num_batched_tokens = 5;  // less than it has to read at once
   expect_all_kept(counts_with_arrivals(config, plain_requests(73, 128), 10));
 }
@@ -224,7 +205,7 @@ TEST_P(DraftersOnGpus, ADraftModelCatchesUpOnWhatItHasNotRead) {
 TEST_P(DraftersOnGpus, DummyWeightsOfTheSameSizesAreTheSame) {
   EngineConfig config = tiny_on(GetParam());
   config.load_format = LoadFormat::kDummy;
-  config.speculative_config = draft_model_of("qwen3-tied", 4);
+  config.speculative_config = draft_model("qwen3-tied", 4);
   expect_all_kept(counts_of(config, plain_requests(74, 128)));
 }
 
@@ -240,7 +221,7 @@ TEST_P(DraftersOnGpus, AHeadKeepsAsManyAsOnTheCpu) {
     request.params.max_tokens = 30;
   }
   EngineConfig config = model_on("qwen3-bias-sharded", GetParam());
-  config.speculative_config = head_of("speculators", 3);
+  config.speculative_config = eagle("speculators", 3);
   EngineConfig on_cpu = config;
   on_cpu.device = "cpu";
   const DraftCounts expected = counts_of(on_cpu, {requests[0]});
@@ -270,7 +251,7 @@ TEST_P(DraftersOnGpus, HeadsKeepAboutAsManyAsOnTheCpu) {
   const std::vector<RandomRequest> requests = plain_requests(172, 128);
   for (const auto& [model, head] : models_and_heads) {
     EngineConfig config = model_on(model, GetParam());
-    config.speculative_config = head_of(head, 3);
+    config.speculative_config = eagle(head, 3);
     const DraftCounts counts = counts_of(config, requests);
     config.device = "cpu";
     const DraftCounts expected = counts_of(config, requests);
@@ -364,7 +345,7 @@ TEST_P(DraftersOnGpus, CallbacksSeeTheTokensBefore) {
   EngineConfig config = tiny_on(GetParam());
   const std::vector<int> at_once(requests.size(), 0);
   const auto expected = run(config, requests, at_once);
-  config.speculative_config = draft_model_of("qwen3-tied", 4);
+  config.speculative_config = draft_model("qwen3-tied", 4);
   RunTotals totals;
   const auto outputs = run(config, requests, at_once, &totals);
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -374,7 +355,7 @@ TEST_P(DraftersOnGpus, CallbacksSeeTheTokensBefore) {
 }
 
 TEST_P(DraftersOnGpus, ASyntheticLengthIsTheMean) {
-  for (SpeculativeConfig speculation : {draft_model_of("qwen2-tied", 4), head_of("shared", 4)}) {
+  for (SpeculativeConfig speculation : {draft_model("qwen2-tied", 4), eagle("shared", 4)}) {
     EngineConfig config = tiny_on(GetParam());
     speculation.synthetic_acceptance_length = 3;
     config.speculative_config = speculation;
@@ -398,8 +379,7 @@ TEST(DraftersOnAGpu, APlanCountsThem) {
   config.kv_cache_memory_bytes.reset();
   config.num_gpu_blocks_override = 20;
   const MemoryPlan without = plan(config);
-  for (const SpeculativeConfig& speculation :
-       {draft_model_of("qwen2-tied", 4), head_of("shared", 4)}) {
+  for (const SpeculativeConfig& speculation : {draft_model("qwen2-tied", 4), eagle("shared", 4)}) {
     config.speculative_config = speculation;
     const MemoryPlan with = plan(config);
     EXPECT_GT(with.bytes_per_block, without.bytes_per_block);
@@ -424,7 +404,7 @@ TEST(DraftersOnAGpu, ADummyHeadNeedsItsConfigOnly) {
 TEST(DraftersOnAGpu, OnesThatDoNotFitAreRefused) {
   QUIRE_SKIP_WITHOUT_GPUS(1);
   EngineConfig config = tiny_on({});
-  config.speculative_config = draft_model_of("llama3", 4);
+  config.speculative_config = draft_model("llama3", 4);
   EXPECT_THAT(refusal(config), AllOf(StartsWith("--speculative-config: the draft model "),
                                      HasSubstr("its vocabulary has 131 tokens, and that of the "
                                                "model 128; expected the same.")));

@@ -103,7 +103,7 @@ TEST(EngineEagle, TheBundledHeadIsOftenRight) {
   config.dtype = "float32";
   config.skip_tokenizer_init = true;
   config.max_model_len = 512;
-  config.speculative_config = eagle_of_folder(models / "lexicon-eagle3", 4);
+  config.speculative_config = drafter("eagle3", models / "lexicon-eagle3", 4);
   LLMEngine engine(config);
   constexpr size_t kStep = kSanitized ? 40 : 10;
   size_t num_answers = 0;
@@ -145,7 +145,7 @@ TEST(EngineEagle, ADummyHeadNeedsItsConfigOnly) {
   const TemporaryFolder folder;
   fs::copy(golden_head("midlayer") / "config.json", folder.path() / "config.json");
   EngineConfig config = base_config("llama3");
-  config.speculative_config = eagle_of_folder(folder.path(), 3);
+  config.speculative_config = drafter("eagle3", folder.path(), 3);
   EXPECT_THAT(refusal(config), HasSubstr("safetensors"));
   config.load_format = LoadFormat::kDummy;
   EXPECT_GT(counts_of(config, greedy_requests()).made, 0);
@@ -165,7 +165,7 @@ std::string refusal_with(const nlohmann::json& fields, const std::string& target
   if (!fields.is_null()) json.merge_patch(fields);
   std::ofstream(folder.path() / "config.json") << json.dump();
   EngineConfig config = base_config(target);
-  config.speculative_config = eagle_of_folder(folder.path(), 4, method);
+  config.speculative_config = drafter(method, folder.path(), 4);
   return refusal(config);
 }
 

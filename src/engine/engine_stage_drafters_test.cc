@@ -99,7 +99,7 @@ TEST(EngineStageDrafters, ConstrainedAnswersStayAsTheyAre) {
   const std::string lexicon = config.model;
   for (const char* const method : {"draft_model", "eagle3"}) {
     const bool is_head = std::string(method) == "eagle3";
-    config.speculative_config = eagle_of_folder(is_head ? lexicon + "-eagle3" : lexicon, 4, method);
+    config.speculative_config = drafter(method, is_head ? lexicon + "-eagle3" : lexicon, 4);
     LLMEngine engine(config);
     const auto outputs = answers_of(engine, requests);
     for (size_t i = 0; i < requests.size(); ++i) {

@@ -25,23 +25,9 @@ inline SpeculativeConfig drafts_by(const std::string& method, int num_tokens) {
   return config;
 }
 
-// Drafts of a golden model. As many as it says, whatever they cost: as above.
-inline SpeculativeConfig draft_model(const std::string& model, int num_tokens) {
-  SpeculativeConfig config;
-  config.method = "draft_model";
-  config.model = (golden_models() / model).string();
-  config.num_speculative_tokens = num_tokens;
-  config.adaptive = false;
-  return config;
-}
-
-inline std::filesystem::path golden_head(const std::string& name) {
-  return golden_models().parent_path() / "eagle" / name;
-}
-
-// The same of a head.
-inline SpeculativeConfig eagle_of_folder(const std::filesystem::path& folder, int num_tokens,
-                                         const std::string& method = "eagle3") {
+// Drafts by the model in a folder. As many as it says, whatever they cost: as above.
+inline SpeculativeConfig drafter(const std::string& method, const std::filesystem::path& folder,
+                                 int num_tokens) {
   SpeculativeConfig config;
   config.method = method;
   config.model = folder.string();
@@ -50,13 +36,22 @@ inline SpeculativeConfig eagle_of_folder(const std::filesystem::path& folder, in
   return config;
 }
 
+// By a golden model.
+inline SpeculativeConfig draft_model(const std::string& model, int num_tokens) {
+  return drafter("draft_model", golden_models() / model, num_tokens);
+}
+
+inline std::filesystem::path golden_head(const std::string& name) {
+  return golden_models().parent_path() / "eagle" / name;
+}
+
 inline SpeculativeConfig eagle(const std::string& name, int num_tokens) {
-  return eagle_of_folder(golden_head(name), num_tokens);
+  return drafter("eagle3", golden_head(name), num_tokens);
 }
 
 // For llama3.
 inline SpeculativeConfig first_eagle(int num_tokens) {
-  return eagle_of_folder(golden_head("eagle"), num_tokens, "eagle");
+  return drafter("eagle", golden_head("eagle"), num_tokens);
 }
 
 struct DraftCounts {

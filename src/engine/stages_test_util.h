@@ -98,7 +98,7 @@ class DeepHead {
   }
 
   SpeculativeConfig drafts(int num_tokens) const {
-    return eagle_of_folder(folder_.path(), num_tokens, method_);
+    return drafter(method_, folder_.path(), num_tokens);
   }
 
  private:

@@ -81,19 +81,18 @@ StepLoras GpuLoraSlots::place(std::span<const StepSequence> sequences, int64_t n
 
 GpuLoraStep GpuLoraSlots::step(const StepArrays& arrays, const StepShape& shape,
                                const LoraExtras& extras) const {
-  const ops::CudaLoraRows tokens = {.items = arrays.loras.items,
-                                    .num_items = arrays.loras.num_items,
-                                    .max_items = shape.num_lora_items,
-                                    .rows = arrays.loras.rows,
-                                    .first_row = 0,
-                                    .num_rows = shape.num_tokens};
-  const ops::CudaLoraRows logits = {.items = arrays.lora_logits.items,
-                                    .num_items = arrays.lora_logits.num_items,
-                                    .max_items = shape.num_lora_logits_items,
-                                    .rows = arrays.lora_logits.rows,
-                                    .first_row = 0,
-                                    .num_rows = shape.num_logits};
-  return {adapters_, {.tokens = tokens, .logits = logits, .extras = extras}};
+  const auto rows_of = [](const auto& loras, int64_t max_items, int64_t num_rows) {
+    return ops::CudaLoraRows{.items = loras.items,
+                             .num_items = loras.num_items,
+                             .max_items = max_items,
+                             .rows = loras.rows,
+                             .first_row = 0,
+                             .num_rows = num_rows};
+  };
+  return {adapters_,
+          {.tokens = rows_of(arrays.loras, shape.num_lora_items, shape.num_tokens),
+           .logits = rows_of(arrays.lora_logits, shape.num_lora_logits_items, shape.num_logits),
+           .extras = extras}};
 }
 
 GpuLoraStep GpuLoraSlots::logits_step(const ops::CudaLoraRows& logits,
