@@ -3,9 +3,9 @@
 //
 // x.cc checks an op's arguments, cuts it into tasks, and calls these; x_cpu.cc, x_avx2.cc,
 // x_avxvnni.cc, x_avx512vnni.cc, x_avx512.cc and x_amx.cc hold them. This header is all that those
-// but the first may include besides the compiler's intrinsics: an inline function of a shared header compiled there
-// with AVX-512 could be the copy that the linker keeps for everybody, and would crash on a CPU
-// without it. So: plain structs and pointers.
+// but the first may include besides the compiler's intrinsics: an inline function of a shared
+// header compiled there with AVX-512 could be the copy that the linker keeps for everybody, and
+// would crash on a CPU without it. So: plain structs and pointers.
 //
 // "Steps": packed weights, keys and values share one idea. A step is 4 bytes for each of 16 or 64
 // lanes side by side (output features, tokens, elements of a head): one float32, or two bfloat16
