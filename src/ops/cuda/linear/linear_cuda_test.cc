@@ -163,6 +163,59 @@ TEST_F(LinearCudaTest, MoreRowsThanTheScratchMemoryHolds) {
   expect_right({2049, 24576, 64, DType::kBFloat16, false, true, true});
 }
 
+cuda::SkinnyPlan plan_of(int64_t rows, int64_t n, int64_t k) {
+  CudaLinear args = {};
+  args.rows = rows;
+  args.n = n;
+  args.k = k;
+  return cuda::skinny_plan(args);
+}
+
+// Blocks of the plan for `rows` rows of a matrix, and how many of them one multiprocessor holds by
+// its shared memory (skinny_cuda.cu): stages, sums behind them where tiles are narrow, and
+// barriers.
+struct Blocks {
+  int64_t count;
+  int64_t of_multiprocessor;
+};
+Blocks blocks_of_plan(int64_t rows, int64_t n, int64_t k) {
+  const cuda::SkinnyPlan plan = plan_of(rows, n, k);
+  constexpr int64_t kMultiprocessorBytes = 228 << 10;
+  constexpr int64_t kBlockBytes = 3 << 10;  // alignment, barriers, and what each block costs
+  const int64_t stage = (plan.tile_rows + plan.tile_columns) * cuda::kDepth * 2;
+  const int64_t sums =
+      plan.tile_columns > cuda::kGroupColumns ? 0 : int64_t{4} * plan.tile_rows * plan.tile_columns;
+  return {ceil_div(n, int64_t{plan.tile_columns}) * plan.splits,
+          kMultiprocessorBytes / (plan.num_stages * stage + sums + kBlockBytes)};
+}
+
+// Whatever the width, blocks of 64 rows fill the device once, or leave little of it idle at the
+// end.
+TEST(SkinnyPlanTest, BlocksAreOnTheDeviceAtOnce) {
+  constexpr int64_t kMultiprocessors = 132;
+  constexpr int64_t kWidest = 3 * kMultiprocessors * 128;
+  for (int64_t n = 1024; n <= kWidest; n += 64) {
+    const Blocks blocks = blocks_of_plan(64, n, 4096);
+    EXPECT_LE(blocks.count, blocks.of_multiprocessor * kMultiprocessors) << n;
+  }
+  for (int64_t n = kWidest + 128; n <= 2 * kWidest; n += 128) {
+    const Blocks blocks = blocks_of_plan(64, n, 4096);
+    const int64_t at_once = blocks.of_multiprocessor * kMultiprocessors;
+    EXPECT_GE(4 * blocks.count, 3 * round_up(blocks.count, at_once)) << n;
+  }
+}
+
+TEST(SkinnyPlanTest, DeepMatricesAreCutIntoPartsThatFit) {
+  const auto splits = [](int64_t rows, int64_t n, int64_t k) { return plan_of(rows, n, k).splits; };
+  for (const int64_t rows : {16, 32, 64}) {
+    EXPECT_EQ(splits(rows, 3584, 18944), 4) << rows;  // 56 tiles
+    EXPECT_EQ(splits(rows, 4096, 14336), 2) << rows;  // 64: in four parts some would find no room
+  }
+  EXPECT_EQ(splits(64, 5120, 17408),
+            4);  // 80: in two parts 28 multiprocessors would have twice as much
+  EXPECT_EQ(splits(64, 5120, 5120), 2);  // too little to do for four
+}
+
 // Every kernel, split of k and cluster, whichever the table picks.
 TEST_F(LinearCudaTest, PlansOfTheSkinnyKernel) {
   if (stream().compute_capability() != 90) GTEST_SKIP() << "The kernel is for devices of 9.0.";

@@ -15,13 +15,51 @@ namespace {
 
 constexpr int kWideRows = 65;  // from here on tiles are wider, and two share their weights
 
+// Blocks of skinny_linear that the device holds at once with so many on a multiprocessor. What does
+// not fit runs when others are done, on a part of the device: with 64 rows 448 tiles of 4,096
+// inputs take 1.4 times as long as 384, which fit by threes.
+constexpr int64_t blocks_at_once(int64_t of_multiprocessor) {
+  constexpr int64_t kMultiprocessors = 132;
+  return of_multiprocessor * kMultiprocessors;
+}
+
 // Fewer stages leave room for more blocks on a multiprocessor, where there are that many.
-int64_t most_stages(int tile_rows, int64_t num_blocks) {
-  constexpr int64_t kOneEach = 150;
-  constexpr int64_t kManyEach = 300;
-  if (num_blocks <= kOneEach) return 8;
-  if (tile_rows <= 16) return 6;
-  return tile_rows == 64 && num_blocks > kManyEach ? 3 : 4;
+int64_t most_stages(int tile_rows, int splits, int64_t num_blocks) {
+  if (tile_rows == 64) {
+    // Clusters of four do not fill the device: of 32, one a multiprocessor, some find no room.
+    const int64_t one_each = splits >= 4 ? 124 : blocks_at_once(1);
+    return num_blocks <= one_each ? 8 : num_blocks <= blocks_at_once(2) ? 5 : 3;
+  }
+  constexpr int64_t kFewBlocks = 150;
+  if (num_blocks <= kFewBlocks) return 8;
+  return tile_rows <= 16 ? 6 : 4;
+}
+
+// Tiles of 64 rows and twice the columns, of which one, two or three fit on a multiprocessor.
+SkinnyPlan wide_plan(int64_t n) {
+  const int64_t tiles = ceil_div(n, 2 * kGroupColumns);
+  const int num_stages = tiles > blocks_at_once(3) ? 8 : tiles > blocks_at_once(2) ? 3 : 4;
+  return {64, 2 * kGroupColumns, 1, num_stages, 1, 1};
+}
+
+// Parts of k: enough blocks to keep a large device's memory busy, but none so small that adding up
+// its sums takes longer than they did.
+int num_splits(int tile_rows, int64_t tiles, int64_t depths) {
+  constexpr int64_t kMostHalves = 200;
+  constexpr int64_t kMostBlocks = 232;
+  constexpr int64_t kFewestDepths = 3;
+  const int most = tile_rows == 64 ? 4 : 8;
+  int splits = 1;
+  while (splits < most && 2 * splits * tiles <= (splits == 1 ? kMostHalves : kMostBlocks) &&
+         depths >= 2 * splits * kFewestDepths) {
+    splits *= 2;
+  }
+  // In two parts some multiprocessors would have one block, and others two.
+  constexpr int64_t kManyDepths = 128;
+  constexpr int64_t kMostByThrees = 372;
+  const bool is_uneven = 2 * tiles > blocks_at_once(1) && 4 * tiles <= kMostByThrees;
+  if (tile_rows >= 32 && splits == 2 && is_uneven && depths >= kManyDepths) return 4;
+  return splits;
 }
 
 }  // namespace
@@ -34,17 +72,11 @@ SkinnyPlan skinny_plan(const CudaLinear& args) {
   }
   const int64_t tiles = ceil_div(args.n, kGroupColumns);
   const int64_t depths = ceil_div(args.k, kDepth);
-  // Enough blocks to keep a large device's memory busy, but none so small that adding up its sums
-  // takes longer than they did.
-  constexpr int64_t kMostBlocks = 200;
-  constexpr int64_t kFewestDepths = 3;
-  const int most_splits = plan.tile_rows == 64 ? 4 : 8;
-  while (plan.splits < most_splits && 2 * plan.splits * tiles <= kMostBlocks &&
-         depths >= 2 * plan.splits * kFewestDepths) {
-    plan.splits *= 2;
-  }
-  plan.num_stages = static_cast<int>(
-      std::min(most_stages(plan.tile_rows, tiles * plan.splits), ceil_div(depths, plan.splits)));
+  if (plan.tile_rows == 64 && tiles > blocks_at_once(3)) return wide_plan(args.n);
+  plan.splits = num_splits(plan.tile_rows, tiles, depths);
+  plan.num_stages =
+      static_cast<int>(std::min(most_stages(plan.tile_rows, plan.splits, tiles * plan.splits),
+                                ceil_div(depths, plan.splits)));
   return plan;
 }
 

@@ -21,6 +21,25 @@
 namespace quire::ops::cuda {
 namespace {
 
+// Where a block has its sums: behind the stages, or, with wide tiles, in the stages' own memory
+// once all blocks of the cluster have multiplied what was in it. That leaves room for a third
+// block.
+template <int kTileColumns>
+inline constexpr bool kSumsInStages = kTileColumns > kGroupColumns;
+
+template <int kGroups>
+inline constexpr int kThreads = kGroups* kGroupThreads + kProducerThreads;
+template <int kGroups>
+inline constexpr int kLeastBlocks = kGroups > 1 ? 3 : 1;  // that a multiprocessor has registers for
+
+template <int kTileColumns, int kTileRows>
+__host__ __device__ constexpr int ring_bytes(int num_stages) {
+  const int stages = num_stages * stage_bytes(kTileColumns, kTileRows);
+  const int sums = sums_bytes(kTileColumns, kTileRows);
+  if (!kSumsInStages<kTileColumns>) return stages + sums;
+  return stages > sums ? stages : sums;
+}
+
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 // barrier_wait() with a loop that the compiler sees, so that it does not unroll those around.
@@ -145,6 +164,13 @@ __device__ void consume(const Ring<kTileColumns, kTileRows>& ring, const Place& 
     }
   }
   wgmma_wait<0>();
+  if constexpr (kSumsInStages<kTileColumns>) {
+    if (exchange.is_alone()) {
+      named_barrier_wait(1, kTileColumns / kGroupColumns * kGroupThreads);
+    } else {
+      synchronize_cluster();
+    }
+  }
 #pragma unroll
   for (int octet = 0; octet < kTileRows / 8; ++octet) {
     const float quad[4] = {d[4 * octet], d[4 * octet + 1], d[4 * octet + 2], d[4 * octet + 3]};
@@ -157,7 +183,7 @@ __device__ void consume(const Ring<kTileColumns, kTileRows>& ring, const Place& 
 
 // Grid: parts of k (a cluster), tiles of rows, tiles of columns.
 template <typename T, int kGroups, int kTileRows>
-__global__ __launch_bounds__(kGroups* kGroupThreads + kProducerThreads) void skinny_linear_kernel(
+__global__ __launch_bounds__(kThreads<kGroups>, kLeastBlocks<kGroups>) void skinny_linear_kernel(
     const __grid_constant__ CUtensorMap weight_map, const __grid_constant__ CUtensorMap in_map,
     const __grid_constant__ SkinnyArgs args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -165,8 +191,9 @@ __global__ __launch_bounds__(kGroups* kGroupThreads + kProducerThreads) void ski
   extern __shared__ char shared[];
   const uint32_t start = shared_address(shared);
   const uint32_t memory = (start + kTileAlignment - 1) / kTileAlignment * kTileAlignment;
-  const uint32_t sums = memory + args.num_stages * stage_bytes(kTileColumns, kTileRows);
-  const uint32_t barriers = sums + sums_bytes(kTileColumns, kTileRows);
+  const uint32_t barriers = memory + ring_bytes<kTileColumns, kTileRows>(args.num_stages);
+  const uint32_t sums =
+      kSumsInStages<kTileColumns> ? memory : barriers - sums_bytes(kTileColumns, kTileRows);
   const Ring<kTileColumns, kTileRows> ring = {memory, barriers + 16, args.num_stages};
   const Place place = {args.cluster_rows, args.cluster_columns};
   const Exchange<kTileColumns, kTileRows> exchange = {sums, barriers, args.log2_splits,
@@ -232,8 +259,8 @@ template <typename T, int kGroups, int kTileRows>
 void launch_skinny(CudaStream& stream, const CudaLinear& args, const SkinnyPlan& plan) {
   constexpr int kTileColumns = kGroups * kGroupColumns;
   const auto kernel = skinny_linear_kernel<T, kGroups, kTileRows>;
-  const int shared_bytes = kTileAlignment + plan.num_stages * stage_bytes(kTileColumns, kTileRows) +
-                           sums_bytes(kTileColumns, kTileRows) + kBarrierBytes;
+  const int shared_bytes =
+      kTileAlignment + ring_bytes<kTileColumns, kTileRows>(plan.num_stages) + kBarrierBytes;
   allow_shared_memory(stream, kernel);
   const CUtensorMap weight_map =
       tensor_map(stream, args.dtype, args.weight.data, args.n, args.k, args.k, kTileColumns / 2);
@@ -260,7 +287,7 @@ void launch_skinny(CudaStream& stream, const CudaLinear& args, const SkinnyPlan&
   };
   config.gridDim = dim3(splits, tiles(args.rows, kTileRows, plan.cluster_rows),
                         tiles(args.n, kTileColumns, plan.cluster_columns));
-  config.blockDim = dim3(kGroups * kGroupThreads + kProducerThreads);
+  config.blockDim = dim3(kThreads<kGroups>);
   config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = stream.get();
   cudaLaunchAttribute attributes[2] = {};
