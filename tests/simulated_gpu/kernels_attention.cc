@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <vector>
 
 #include "simulated_gpu/elements.h"
 #include "simulated_gpu/kernels.h"
+#include "simulated_gpu/products.h"
 
 namespace quire::simulated {
 namespace {
@@ -41,40 +43,49 @@ void norm_and_rotate(const ops::CudaQkNormRopeCache& args, const float* norm, in
   }
 }
 
-// The attention of one query's head over some positions of its sequence.
-class Attention {
+// The keys and values of one KV head at some positions of a sequence, read once for all queries.
+class KvHead {
  public:
-  Attention(const ops::CudaPagedAttention& args, int64_t seq, int64_t head)
+  // `positions` in ascending order.
+  KvHead(const ops::CudaPagedAttention& args, int64_t seq, int64_t kv_head,
+         std::span<const int64_t> positions)
       : args_(args),
         table_(args.block_tables + seq * args.table_width),
-        kv_head_(head / (args.num_heads / args.cache.num_kv_heads)) {}
-
-  // `q` at `position` sees those of `positions` that are not after it nor before its window.
-  std::vector<float> run(const std::vector<float>& q, int64_t position,
-                         const std::vector<int64_t>& positions) const {
-    std::vector<int64_t> seen;
-    std::vector<float> scores;
-    std::vector<float> element(q.size());
-    const float scale = args_.scale * scale_of(args_.scales.keys, kv_head_);
-    for (const int64_t at : positions) {
-      if (at > position) continue;
-      if (args_.sliding_window > 0 && at <= position - args_.sliding_window) continue;
-      read_element(args_.cache.keys, at, element);
-      float score = 0;
-      for (size_t d = 0; d < q.size(); ++d) score += q[d] * element[d];
-      seen.push_back(at);
-      scores.push_back(score * scale);
+        kv_head_(kv_head),
+        positions_(positions),
+        keys_(positions.size() * head_dim()),
+        values_(keys_.size()) {
+    std::vector<float> key(head_dim());
+    for (size_t i = 0; i < positions.size(); ++i) {
+      read_element(args.cache.keys, positions[i], key);
+      for (size_t d = 0; d < key.size(); ++d) keys_[d * positions.size() + i] = key[d];
+      read_element(args.cache.values, positions[i],
+                   std::span(values_).subspan(i * head_dim(), head_dim()));
     }
+  }
+
+  // The attention of `q` at `position`, which sees the positions that are not after it nor before
+  // its window.
+  std::vector<float> attend(const std::vector<float>& q, int64_t position) const {
+    const int64_t after_window = args_.sliding_window > 0 ? position - args_.sliding_window : -1;
+    const auto begin = std::ranges::upper_bound(positions_, after_window);
+    const auto end = std::ranges::upper_bound(positions_, position);
     // NaN where nothing is seen: no kernel may read it.
     std::vector<float> out(q.size(), std::numeric_limits<float>::quiet_NaN());
-    if (seen.empty()) return out;
+    if (begin >= end) return out;
+    const auto first = static_cast<size_t>(begin - positions_.begin());
+    std::vector<float> scores(static_cast<size_t>(end - begin));
+    for (size_t d = 0; d < q.size(); ++d) {
+      add_scaled(q[d], &keys_[d * positions_.size() + first], std::ssize(scores), scores.data());
+    }
+    const float scale = args_.scale * scale_of(args_.scales.keys, kv_head_);
+    for (float& score : scores) score *= scale;
     const float max = *std::max_element(scores.begin(), scores.end());
     float sum = 0;
     std::fill(out.begin(), out.end(), 0.0f);
-    for (size_t i = 0; i < seen.size(); ++i) {
+    for (size_t i = 0; i < scores.size(); ++i) {
       const float weight = std::exp(scores[i] - max);
-      read_element(args_.cache.values, seen[i], element);
-      for (size_t d = 0; d < q.size(); ++d) out[d] += weight * element[d];
+      add_scaled(weight, &values_[(first + i) * out.size()], std::ssize(out), out.data());
       sum += weight;
     }
     const float value_scale = scale_of(args_.scales.values, kv_head_);
@@ -83,6 +94,8 @@ class Attention {
   }
 
  private:
+  size_t head_dim() const { return static_cast<size_t>(args_.cache.head_dim); }
+
   void read_element(const void* of, int64_t position, std::span<float> element) const {
     const ops::CudaKvCache& cache = args_.cache;
     const int64_t slot = int64_t{table_[position / cache.block_size]} * cache.block_size +
@@ -93,6 +106,9 @@ class Attention {
   const ops::CudaPagedAttention& args_;
   const int32_t* table_;
   int64_t kv_head_;
+  std::span<const int64_t> positions_;
+  std::vector<float> keys_;    // [head_dim, positions]
+  std::vector<float> values_;  // [positions, head_dim]
 };
 
 // The positions of a decode sequence that its chunks cover, in order.
@@ -109,13 +125,27 @@ std::vector<int64_t> positions_of_chunks(const ops::CudaPagedAttention& args, in
   return positions;
 }
 
-void attend_row(const ops::CudaPagedAttention& args, int64_t seq, int64_t row, int64_t position,
-                const std::vector<int64_t>& positions) {
+// Rows [begin, end) are the last of their sequence's first `context` tokens; `positions` are in
+// ascending order.
+void attend_rows(const ops::CudaPagedAttention& args, int64_t seq, int64_t begin, int64_t end,
+                 int64_t context, std::span<const int64_t> positions) {
+  // What no row sees may be another sequence's by now.
+  const int64_t first = context - (end - begin);
+  const int64_t after_window = args.sliding_window > 0 ? first - args.sliding_window : -1;
+  const auto seen = positions.subspan(
+      static_cast<size_t>(std::ranges::upper_bound(positions, after_window) - positions.begin()));
   const int64_t head_dim = args.cache.head_dim;
-  for (int64_t head = 0; head < args.num_heads; ++head) {
-    const auto q = read(args.dtype, args.q, row * args.q_stride + head * head_dim, head_dim);
-    write(args.dtype, args.out, (row * args.num_heads + head) * head_dim,
-          Attention(args, seq, head).run(q, position, positions));
+  const int64_t heads_per_kv_head = args.num_heads / args.cache.num_kv_heads;
+  for (int64_t kv_head = 0; kv_head < args.cache.num_kv_heads; ++kv_head) {
+    const KvHead kv(args, seq, kv_head, seen);
+    for (int64_t row = begin; row < end; ++row) {
+      for (int64_t i = 0; i < heads_per_kv_head; ++i) {
+        const int64_t head = kv_head * heads_per_kv_head + i;
+        const auto q = read(args.dtype, args.q, row * args.q_stride + head * head_dim, head_dim);
+        write(args.dtype, args.out, (row * args.num_heads + head) * head_dim,
+              kv.attend(q, context - (end - row)));
+      }
+    }
   }
 }
 
@@ -153,18 +183,13 @@ void paged_attention(const ops::CudaPagedAttention& args) {
     const bool one_each = args.max_decode_queries == 1;
     const int64_t begin = one_each ? seq : args.query_start[seq];
     const int64_t end = one_each ? seq + 1 : args.query_start[seq + 1];
-    for (int64_t row = begin; row < end; ++row) {
-      attend_row(args, seq, row, args.context_lens[seq] - (end - row), positions);
-    }
+    attend_rows(args, seq, begin, end, args.context_lens[seq], positions);
   }
   for (int64_t seq = args.num_decode_seqs; seq < args.num_seqs; ++seq) {
     const int64_t context = args.context_lens[seq];
     std::vector<int64_t> positions(static_cast<size_t>(context));
-    for (int64_t i = 0; i < context; ++i) positions[static_cast<size_t>(i)] = i;
-    const int64_t end = args.query_start[seq + 1];
-    for (int64_t row = args.query_start[seq]; row < end; ++row) {
-      attend_row(args, seq, row, context - (end - row), positions);
-    }
+    std::iota(positions.begin(), positions.end(), 0);
+    attend_rows(args, seq, args.query_start[seq], args.query_start[seq + 1], context, positions);
   }
 }
 

@@ -1,5 +1,6 @@
 // Kernels that take one row of activations after the other.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -9,27 +10,10 @@
 #include "base/ceil_div.h"
 #include "simulated_gpu/elements.h"
 #include "simulated_gpu/kernels.h"
+#include "simulated_gpu/products.h"
 
 namespace quire::simulated {
 namespace {
-
-// Sums in 16 lanes, which compilers turn into vector instructions; linear layers are nearly all of
-// a model's work. Its operands are copies that read() made: sanitizers see each array there, once,
-// and would make this loop a hundred times as slow.
-__attribute__((no_sanitize("address", "thread", "undefined"))) float dot(const float* a,
-                                                                         const float* b,
-                                                                         int64_t n) {
-  constexpr int64_t kLanes = 16;
-  float lanes[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += a[i + lane] * b[i + lane];
-  }
-  float sum = 0;
-  for (const float lane : lanes) sum += lane;
-  for (; i < n; ++i) sum += a[i] * b[i];
-  return sum;
-}
 
 // gate_up: gates, then as many ups.
 std::vector<float> silu_and_mul(std::span<const float> gate_up) {
@@ -158,12 +142,23 @@ void linear(const ops::CudaLinear& args) {
   }
   const auto n = static_cast<size_t>(args.n);
   std::vector<std::vector<float>> out(in.size(), std::vector<float>(n));
-  std::vector<float> weight(static_cast<size_t>(args.k));
-  for (size_t i = 0; i < n; ++i) {
-    read_weight(args, static_cast<int64_t>(i), weight);
-    const float bias = args.bias != nullptr ? args.bias[i] : 0.0f;
+  // A few outputs' weights at a time.
+  std::array<std::vector<float>, kNumDots> weights;
+  std::array<const float*, kNumDots> weight_data;
+  for (size_t i = 0; i < kNumDots; ++i) {
+    weights.at(i).resize(static_cast<size_t>(args.k));
+    weight_data.at(i) = weights.at(i).data();
+  }
+  for (size_t first = 0; first < n; first += kNumDots) {
+    const size_t count = std::min(kNumDots, n - first);
+    std::array<float, kNumDots> bias = {};
+    for (size_t i = 0; i < count; ++i) {
+      read_weight(args, static_cast<int64_t>(first + i), weights.at(i));
+      if (args.bias != nullptr) bias.at(i) = args.bias[first + i];
+    }
     for (size_t row = 0; row < in.size(); ++row) {
-      out[row][i] = dot(in[row].data(), weight.data(), args.k) + bias;
+      const auto sums = dots(in[row].data(), weight_data, args.k);
+      for (size_t i = 0; i < count; ++i) out[row][first + i] = sums.at(i) + bias.at(i);
     }
   }
   for (size_t row = 0; row < out.size(); ++row) {

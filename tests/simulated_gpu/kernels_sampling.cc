@@ -1,6 +1,7 @@
 // From logits to token ids, as ops/sampling.h defines it.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <span>
 #include <utility>
@@ -46,6 +47,17 @@ void adjust_row(const ops::CudaAdjustLogits& args, int64_t row) {
   params.logit_bias = biases;
   ops::RowSampler().adjust({args.logits + row * args.stride, static_cast<size_t>(args.vocab)},
                            params);
+}
+
+bool is_likelier(const Candidate& a, const Candidate& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+}
+
+// The k most likely candidates, and those that are as likely as the last of them.
+void keep_top_k(std::vector<Candidate>& candidates, size_t k) {
+  const auto last = candidates.begin() + static_cast<std::ptrdiff_t>(k - 1);
+  std::ranges::nth_element(candidates, last, is_likelier);
+  std::erase_if(candidates, [least = last->logit](const Candidate& c) { return c.logit < least; });
 }
 
 // The fewest of the most likely candidates, which are in that order, whose weights reach top_p of
@@ -97,24 +109,25 @@ int32_t sample_row(const ops::CudaSample& args, int64_t row) {
     if (logits[id] < least || logits[id] == -kInfinity) continue;
     candidates.push_back({static_cast<int32_t>(id), logits[id], (logits[id] - *best) * scale});
   }
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.logit > b.logit; });
   const auto k = static_cast<size_t>(std::max(args.top_k[row], 0));
-  if (k > 0 && k < candidates.size()) {
-    const float last = candidates[k - 1].logit;
-    std::erase_if(candidates, [last](const Candidate& c) { return c.logit < last; });
+  if (k > 0 && k < candidates.size()) keep_top_k(candidates, k);
+  if (args.top_p[row] < 1.0f) {
+    std::ranges::sort(candidates, is_likelier);
+    keep_top_p(candidates, args.top_p[row]);
   }
-  if (args.top_p[row] < 1.0f) keep_top_p(candidates, args.top_p[row]);
 
   const ops::NoiseKey key{args.noise_keys[2 * row], args.noise_keys[2 * row + 1]};
-  const auto score = [key](const Candidate& c) {
-    return double{c.log_weight} +
-           ops::gumbel_noise(ops::noise_bits(key, static_cast<uint32_t>(c.id)));
-  };
-  return std::max_element(
-             candidates.begin(), candidates.end(),
-             [&](const Candidate& a, const Candidate& b) { return score(a) < score(b); })
-      ->id;
+  const Candidate* sampled = nullptr;
+  double best_score = 0;
+  for (const Candidate& c : candidates) {
+    const double score =
+        double{c.log_weight} + ops::gumbel_noise(ops::noise_bits(key, static_cast<uint32_t>(c.id)));
+    if (sampled != nullptr && score < best_score) continue;
+    if (sampled != nullptr && score == best_score && is_likelier(*sampled, c)) continue;
+    sampled = &c;
+    best_score = score;
+  }
+  return sampled->id;
 }
 
 }  // namespace
