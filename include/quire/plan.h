@@ -79,6 +79,9 @@ struct ModelInfo {
   int64_t weight_bytes = 0;
   std::string dtype;         // of what is not quantised
   std::string quantization;  // what is, and how; empty if nothing
+  // How products with quantised layers take their activations on the CPU and on a GPU; empty where
+  // nothing is quantised or the model is not supported.
+  std::string activations;
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;

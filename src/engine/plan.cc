@@ -155,8 +155,11 @@ ModelInfo inspect(const std::string& name) {
   info.files = list_files(folder);
   // A config without weights can be planned, and run with random weights.
   if (has_weights(folder)) add_tensors(Checkpoint::open(folder), info);
-  // Elements of quantised tensors are several parameters, or none.
-  if (model.quantization && info.supported) info.num_parameters = count_parameters(model);
+  if (model.quantization && info.supported) {
+    info.activations = describe_activations(model);
+    // Elements of quantised tensors are several parameters, or none.
+    info.num_parameters = count_parameters(model);
+  }
   return info;
 }
 

@@ -1,10 +1,15 @@
 #include "runner/model_support.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "core/kv_cache_view.h"
 #include "models/counted_model.h"
 #include "models/families.h"
+#include "ops/linear.h"
 #include "ops/weight.h"
 #include "quire/error.h"
 
@@ -25,6 +30,38 @@ std::optional<std::string> why_unsupported(const ModelConfig& config) {
 std::string describe_quantization(const ModelConfig& config) {
   if (!config.quantization) return "";
   return config.quantization->describe(linear_layers(config));
+}
+
+namespace {
+
+// "int8 on the CPU", "int8 on the CPU in 12 of 15 matrices", or that they are not rounded there.
+template <typename Rounds>
+std::string describe_rounding(const ModelOptions& options, std::string_view type,
+                              std::string_view device, const Rounds& rounds) {
+  CountedModel model(options);
+  const std::vector<MatrixProduct> products = model.model().products();
+  const auto rounded = std::count_if(products.begin(), products.end(), rounds);
+  if (rounded == 0) return fmt::format("not rounded on {}", device);
+  if (static_cast<size_t>(rounded) == products.size()) return fmt::format("{} on {}", type, device);
+  return fmt::format("{} on {} in {} of {} matrices", type, device, rounded, products.size());
+}
+
+}  // namespace
+
+std::string describe_activations(const ModelConfig& config) {
+  if (!config.quantization) return "";
+  ModelOptions options;
+  options.config = config;
+  options.max_model_len = 2;
+  options.dtype = DType::kBFloat16;
+  const std::string on_cpu = describe_rounding(
+      options, "int8", "the CPU",
+      [](const MatrixProduct& product) { return product.format.rounds_activations; });
+  options.device = {.type = DeviceType::kCuda, .compute_capability = ops::kQuantisedCapability};
+  const std::string on_gpu = describe_rounding(
+      options, "float8", "a GPU",
+      [](const MatrixProduct& product) { return product.format.kind == ops::WeightKind::kFloat8; });
+  return fmt::format("{}, {}; with --dtype float32 never rounded", on_cpu, on_gpu);
 }
 
 int64_t count_parameters(const ModelConfig& config) {

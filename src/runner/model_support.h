@@ -20,6 +20,11 @@ std::optional<std::string> why_unsupported(const ModelConfig& config);
 // Which of the model's linear layers are quantised, and how; empty where the checkpoint names none.
 std::string describe_quantization(const ModelConfig& config);
 
+// How the products with these layers take their activations, on each kind of device: "int8 on the
+// CPU, not rounded on a GPU; ..."; empty where no layer is quantised. Throws Error where the model
+// is not supported.
+std::string describe_activations(const ModelConfig& config);
+
 // The number of parameters in a checkpoint of this model; scales of quantised tensors are not
 // counted. Throws Error where the model is not supported.
 int64_t count_parameters(const ModelOptions& options);

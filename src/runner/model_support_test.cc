@@ -56,5 +56,24 @@ TEST(IntegerShare, WeighsProductsByTheirSize) {
       << "the rest is rounded as it loads";
 }
 
+TEST(DescribeActivations, SaysWhereTheyAreRounded) {
+  EXPECT_EQ(describe_activations(llama("")), "");
+  EXPECT_EQ(describe_activations(llama(packed_but("model.embed_tokens"))),
+            "int8 on the CPU in 8 of 9 matrices, not rounded on a GPU; with --dtype float32 never "
+            "rounded");
+  EXPECT_EQ(describe_activations(llama(packed_but("re:.*down_proj"))),
+            "int8 on the CPU in 6 of 9 matrices, not rounded on a GPU; with --dtype float32 never "
+            "rounded");
+}
+
+// Matrices of 128 inputs and more are multiplied in float8 on a GPU; the others are dense there.
+TEST(DescribeActivations, OfFloat8AreRoundedOnAGpu) {
+  const std::string text = describe_activations(
+      llama(R"(, "quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic"})"));
+  EXPECT_EQ(text,
+            "not rounded on the CPU, float8 on a GPU in 2 of 9 matrices; with --dtype float32 "
+            "never rounded");
+}
+
 }  // namespace
 }  // namespace quire

@@ -143,6 +143,14 @@ class Quantised(CliTest):
         self.assertRegex(run("inspect", FLOAT8).stdout, r"quantisation +compressed-tensors float-quantized")
         self.assertEqual(json.loads(run("inspect", "--json").stdout)["quantization"], "")
 
+    def test_inspect_says_how_activations_are_rounded(self):
+        awq = run("inspect", SOURCE_DIR / "tests/golden/quantised/awq")
+        self.assertRegex(awq.stdout, r"activations +int8 on the CPU in 6 of 9 matrices, not rounded on a GPU; "
+                                     r"with --dtype float32 never rounded")
+        info = json.loads(run("inspect", FLOAT8, "--json").stdout)
+        self.assertIn("not rounded on the CPU", info["activations"])
+        self.assertNotIn("activations", run("inspect").stdout)
+
     def test_plan_counts_the_bytes(self):
         options = ("--device", "cpu", "--kv-cache-memory-bytes", "1M")
         plan = json.loads(run("plan", FLOAT8, *options, "--json").stdout)

@@ -37,6 +37,7 @@ Json to_json(const ModelInfo& info) {
   json["weight_bytes"] = info.weight_bytes;
   json["dtype"] = info.dtype;
   json["quantization"] = info.quantization;
+  json["activations"] = info.activations;
   json["vocab_size"] = info.vocab_size;
   json["hidden_size"] = info.hidden_size;
   json["intermediate_size"] = info.intermediate_size;
@@ -78,6 +79,7 @@ void print_tables(const ModelInfo& info, bool with_tensors, Terminal& terminal) 
   facts.add({"parameters", with_commas(info.num_parameters)});
   facts.add({"weights", fmt::format("{}, {}", format_bytes(info.weight_bytes), info.dtype)});
   if (!info.quantization.empty()) facts.add({"quantisation", info.quantization});
+  if (!info.activations.empty()) facts.add({"activations", info.activations});
   facts.add({"layers", std::to_string(info.num_layers)});
   facts.add({"hidden size", with_commas(info.hidden_size)});
   facts.add({"intermediate size", with_commas(info.intermediate_size)});
