@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -24,21 +25,31 @@ struct Format {
   std::string_view type;  // of the weights' numbers
 };
 
-constexpr std::array<Format, 3> kFormats{{{"pack-quantized", WeightLayout::kPacked, "int"},
+// A byte for a number is called naive where none of the package's other formats has the strategy.
+constexpr std::array<Format, 5> kFormats{{{"pack-quantized", WeightLayout::kPacked, "int"},
                                           {"int-quantized", WeightLayout::kInt8, "int"},
-                                          {"float-quantized", WeightLayout::kFloat8, "float"}}};
+                                          {"float-quantized", WeightLayout::kFloat8, "float"},
+                                          {"naive-quantized", WeightLayout::kInt8, "int"},
+                                          {"naive-quantized", WeightLayout::kFloat8, "float"}}};
 
-constexpr const char* kFormatNames = "\"pack-quantized\", \"int-quantized\" or \"float-quantized\"";
+constexpr const char* kFormatNames =
+    "\"pack-quantized\", \"int-quantized\", \"float-quantized\" or \"naive-quantized\"";
 
-// A group's, else that of all groups.
-const Format& read_format(const JsonFields& quantization, const JsonFields& group) {
+std::string type_of(const JsonFields& weights) {
+  return weights.string("type").value_or("int");
+}
+
+// A group's, else that of all groups. Of formats with one name the one for the weights' type.
+const Format& read_format(const JsonFields& quantization, const JsonFields& group,
+                          const JsonFields& weights) {
   const JsonFields& fields = group.has("format") ? group : quantization;
   const std::optional<std::string> name = fields.string("format");
   if (!name) fields.fail("format", fmt::format("is missing; quire reads {}", kFormatNames));
-  const auto format = std::find_if(kFormats.begin(), kFormats.end(),
-                                   [&](const Format& each) { return each.name == *name; });
+  const auto has_name = [&](const Format& each) { return each.name == *name; };
+  const auto format = std::find_if(kFormats.begin(), kFormats.end(), has_name);
   if (format == kFormats.end()) fields.fail_value("format", kFormatNames);
-  return *format;
+  const auto other = std::find_if(std::next(format), kFormats.end(), has_name);
+  return other != kFormats.end() && other->type == type_of(weights) ? *other : *format;
 }
 
 void read_bits(const JsonFields& weights, const Format& format, WeightScheme& scheme) {
@@ -49,7 +60,7 @@ void read_bits(const JsonFields& weights, const Format& format, WeightScheme& sc
   }
   // int-quantized has a byte for a number of whatever bits.
   scheme.bits = static_cast<int>(bits);
-  const std::string type = weights.string("type").value_or("int");
+  const std::string type = type_of(weights);
   if (type != format.type) {
     weights.fail("type", fmt::format("is \"{}\"; expected \"{}\" of the format {}", type,
                                      format.type, format.name));
@@ -57,7 +68,13 @@ void read_bits(const JsonFields& weights, const Format& format, WeightScheme& sc
 }
 
 std::string read_strategy(const JsonFields& weights) {
-  if (const auto strategy = weights.string("strategy")) return *strategy;
+  constexpr std::array<std::string_view, 4> kStrategies{"tensor", "channel", "group", "block"};
+  if (const auto strategy = weights.string("strategy")) {
+    if (std::ranges::find(kStrategies, *strategy) == kStrategies.end()) {
+      weights.fail_value("strategy", "\"tensor\", \"channel\", \"group\" or \"block\"");
+    }
+    return *strategy;
+  }
   // As compressed-tensors infers it.
   if (!weights.has("group_size")) return "tensor";
   return read_group_size(weights, "group_size") == 0 ? "channel" : "group";
@@ -77,16 +94,14 @@ void read_granularity(const JsonFields& weights, WeightScheme& scheme) {
   if (strategy == "channel") return;
   if (strategy == "tensor") {
     scheme.group_outputs = 0;
-  } else if (strategy == "block") {
-    const auto block = weights.integers("block_structure", 1, kMaxBlock);
-    if (!block || block->size() != 2) {
-      weights.fail("block_structure", "is missing or not two numbers; expected such as [128, 128]");
-    }
-    scheme.group_outputs = block->front();
-    scheme.group_inputs = block->back();
-  } else {
-    weights.fail_value("strategy", "\"tensor\", \"channel\", \"group\" or \"block\"");
+    return;
   }
+  const auto block = weights.integers("block_structure", 1, kMaxBlock);
+  if (!block || block->size() != 2) {
+    weights.fail("block_structure", "is missing or not two numbers; expected such as [128, 128]");
+  }
+  scheme.group_outputs = block->front();
+  scheme.group_inputs = block->back();
 }
 
 // "group" comes with the group of each input; "weight" and "static" leave nothing in the file.
@@ -115,7 +130,8 @@ WeightScheme read_weights(const JsonFields& weights, const Format& format) {
     weights.fail_value("actorder", "null, as the format is not pack-quantized with groups");
   }
   if (!scheme.symmetric && format.layout == WeightLayout::kFloat8) {
-    weights.fail_value("symmetric", "true, as the format is float-quantized");
+    weights.fail_value("symmetric",
+                       fmt::format("true, as the format is {} of float8", format.name));
   }
   const bool has_packed_zeros = scheme.group_outputs == 1;
   if (is_packed && !scheme.symmetric && !has_packed_zeros) {
@@ -128,7 +144,7 @@ WeightScheme read_weights(const JsonFields& weights, const Format& format) {
 std::optional<WeightScheme> read_group(const JsonFields& quantization, const JsonFields& group) {
   const auto weights = group.object("weights");
   if (!weights) return std::nullopt;
-  return read_weights(*weights, read_format(quantization, group));
+  return read_weights(*weights, read_format(quantization, group, *weights));
 }
 
 using Targets = std::map<std::string, std::optional<WeightScheme>>;

@@ -125,6 +125,28 @@ TEST(QuantizationConfig, ReadsEachGranularityOfCompressedTensors) {
   EXPECT_EQ(weights({{"packed", 1}, {"num_bits", 8}, {"group_size", -1}}).group_inputs, 0);
 }
 
+// The name that compressed-tensors gives to a byte for a number in other groups than its other
+// formats have. The type says which numbers these are, group by group.
+TEST(QuantizationConfig, ReadsNaiveNumbersByTheirType) {
+  Json config = float8_config();
+  config["format"] = "naive-quantized";
+  Json& groups = config["config_groups"];
+  groups["group_0"]["weights"]["strategy"] = "group";
+  groups["group_0"]["weights"]["group_size"] = 128;
+  groups["group_1"] = groups["group_0"];
+  groups["group_1"]["weights"]["type"] = "int";
+  groups["group_1"]["targets"] = {"re:.*down_proj$"};
+  const QuantizationConfig read = parse_config(config);
+  EXPECT_EQ(scheme_of(read, "model.layers.0.self_attn.q_proj"),
+            (WeightScheme{.name = "compressed-tensors naive-quantized",
+                          .layout = WeightLayout::kFloat8,
+                          .group_inputs = 128}));
+  EXPECT_EQ(scheme_of(read, "model.layers.1.mlp.down_proj"),
+            (WeightScheme{.name = "compressed-tensors naive-quantized",
+                          .layout = WeightLayout::kInt8,
+                          .group_inputs = 128}));
+}
+
 // Ignored layers come first, then names, regular expressions and classes.
 TEST(QuantizationConfig, ReadsSeveralGroupsAndRegularExpressions) {
   Json config = float8_config();
@@ -317,6 +339,9 @@ TEST(QuantizationConfig, NamesTheFieldOfWhatItDoesNotRead) {
       {"/quantization_status", "frozen", "quantization_status is \"frozen\""},
       {group + "format", "nvfp4-pack-quantized", "group_0.format is \"nvfp4-pack-quantized\""},
       {group + "weights/strategy", "tensor_group", "weights.strategy is \"tensor_group\""},
+      {group + "weights",
+       {{"num_bits", 8}, {"type", "float"}, {"strategy", "attn_head"}, {"group_size", 64}},
+       "weights.strategy is \"attn_head\"; expected"},
       {group + "weights/strategy", "group", "weights.group_size is missing"},
       {"/ignore", {"re:(lm_head"}, "quantization_config.ignore holds \"(lm_head\", which is no"},
       {group + "targets", nullptr, "group_0.targets is missing"},

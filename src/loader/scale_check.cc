@@ -78,6 +78,20 @@ std::string_view expectation(const ScaleTensor& of) {
   return of.may_be_zero ? "" : " and not zero";
 }
 
+// Integers may have a scale of 0 where all weights of a group are too small for its type. Not all
+// of a matrix's are.
+void check_not_all_zero(const ScaleTensor& of) {
+  const size_t count = of.tensor->bytes / size_of(of.dtype);
+  for (size_t i = 0; i < count; ++i) {
+    if (float_at(*of.tensor, of.dtype, i) != 0) return;
+  }
+  if (count == 0) return;
+  throw Error(
+      fmt::format("{}: the tensor {} holds only zeros; expected scales, of which some are "
+                  "not zero.",
+                  of.tensor->file, of.tensor->name));
+}
+
 [[noreturn]] void throw_wrong_scale(const ScaleRange& range, size_t i) {
   throw Error(
       fmt::format("{}: the tensor {} holds {} at index {}; expected scales that are "
@@ -91,6 +105,7 @@ std::string_view expectation(const ScaleTensor& of) {
 void check_scales(const std::vector<ScaleTensor>& tensors, ThreadPool& pool) {
   std::vector<ScaleRange> ranges;
   for (const ScaleTensor& of : tensors) {
+    if (of.may_be_zero) check_not_all_zero(of);
     const size_t count = of.tensor->bytes / size_of(of.dtype);
     const size_t step = kRangeBytes / size_of(of.dtype);
     for (size_t begin = 0; begin < count; begin += step) {

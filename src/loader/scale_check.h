@@ -18,7 +18,7 @@ struct ScaleTensor {
 };
 
 // Throws Error for the first number that is not finite, is zero where it may not be, or is below
-// zero where all are positive. All threads
+// zero where all are positive; where numbers may be zero, if all of a tensor's are. All threads
 // read, as there may be many millions.
 void check_scales(const std::vector<ScaleTensor>& tensors, ThreadPool& pool);
 

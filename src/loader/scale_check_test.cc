@@ -57,5 +57,12 @@ TEST_F(ScaleCheck, ReadsFloat32) {
   EXPECT_EQ(error_of(wide, DType::kFloat32, true), "");
 }
 
+TEST_F(ScaleCheck, ScalesThatMayBeZeroAreNotAll) {
+  std::vector<Float16> narrow(kManyScales, Float16(0.0f));
+  EXPECT_THAT(error_of(narrow, DType::kFloat16, true), HasSubstr("a.scales holds only zeros;"));
+  narrow.back() = Float16(0.5f);
+  EXPECT_EQ(error_of(narrow, DType::kFloat16, true), "");
+}
+
 }  // namespace
 }  // namespace quire

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <set>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "models/eagle_head.h"
 #include "quire/error.h"
@@ -41,6 +44,22 @@ const ModelFamily& family_of(const ModelConfig& config) {
                           config.architecture, supported));
 }
 
+// A group of layers that no model of this config has would be left out without a word.
+void check_named_layers(const ModelConfig& config) {
+  if (!config.quantization || config.quantization->is_gguf()) return;
+  const std::vector<std::string> layers = linear_layers(config);
+  const std::set<std::string_view> known(layers.begin(), layers.end());
+  for (const auto& [name, scheme] : config.quantization->layers) {
+    // The tables may be one.
+    const bool is_table = name == "model.embed_tokens" || name == "lm_head";
+    if (!scheme || is_table || known.contains(name)) continue;
+    throw Error(fmt::format(
+        "config.json: quantization_config quantises the layer {}, which the model does not have; "
+        "expected a linear layer, such as {}.",
+        name, layers.front()));
+  }
+}
+
 }  // namespace
 
 std::span<const ModelFamily> model_families() {
@@ -57,7 +76,9 @@ std::vector<std::string> linear_layers(const ModelConfig& config) {
 
 std::unique_ptr<Model> create_model(const ModelOptions& options) {
   if (options.eagle) return std::make_unique<EagleHead>(options);
-  return std::make_unique<Decoder>(options, family_of(options.config).options(options.config));
+  const ModelFamily& family = family_of(options.config);
+  check_named_layers(options.config);
+  return std::make_unique<Decoder>(options, family.options(options.config));
 }
 
 }  // namespace quire

@@ -132,6 +132,39 @@ TEST(QuantisedLoad, ScalesThatAreNoNumbers) {
   const uint16_t zero = 0;
   std::memcpy(files.tensor(kQuery + "scales").bytes.data() + 2 * 7, &zero, sizeof(zero));
   EXPECT_EQ(files.load_error(), "");
+  std::string& scales = files.tensor(kQuery + "scales").bytes;
+  scales.assign(scales.size(), '\0');
+  EXPECT_THAT(files.load_error(), HasSubstr(kQuery + "scales holds only zeros; expected scales, of "
+                                                     "which some are not zero."));
+}
+
+TEST(QuantisedLoad, LayersThatAreStoredOtherwiseThanTheConfigSays) {
+  QuantisedFiles dense("ct-pack-4bit");
+  dense.quantization()["ignore"].push_back("re:.*down_proj");
+  EXPECT_THAT(dense.load_error(),
+              HasSubstr("is not one that the layer has: config.json does not quantise this layer; "
+                        "expected " +
+                        kDown + "weight."));
+  QuantisedFiles packed("ct-pack-4bit");
+  packed.tensors.push_back({kDown + "weight", "F16", {64, 128}, std::string(2 * 64 * 128, '\0')});
+  EXPECT_THAT(packed.load_error(),
+              HasSubstr(kDown +
+                        "weight ([64, 128] F16) is not one that the layer has: config.json "
+                        "quantises this layer; expected " +
+                        kDown + "weight_packed."));
+}
+
+TEST(QuantisedLoad, GroupsOfLayersThatTheModelLacks) {
+  QuantisedFiles files("ct-pack-4bit");
+  auto& groups = files.quantization()["config_groups"];
+  groups["group_1"] = groups["group_0"];
+  groups["group_1"]["targets"] = {"model.layers.2.mlp.down_proj"};
+  EXPECT_THAT(
+      files.load_error(),
+      HasSubstr("quantises the layer model.layers.2.mlp.down_proj, which the model does not "
+                "have; expected a linear layer, such as model.layers.0.self_attn.q_proj."));
+  groups["group_1"]["targets"] = {"model.layers.1.mlp.down_proj"};
+  EXPECT_EQ(files.load_error(), "");
 }
 
 // AutoGPTQ gives each layer a bias, if only of zeros.
