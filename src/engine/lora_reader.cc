@@ -27,12 +27,17 @@ namespace {
 
 constexpr std::string_view kWeightLeaf = ".weight";
 constexpr std::string_view kBiasLeaf = ".bias";
+constexpr std::string_view kEmbeddingModule = "model.embed_tokens";
 // How many rows of the base's matrices are in memory at a time.
 constexpr int64_t kRowsOfNorms = 256;
 
 bool ends_norm_name(std::string_view name) {
   return name.ends_with(".input_layernorm.weight") ||
          name.ends_with(".post_attention_layernorm.weight") || name == "model.norm.weight";
+}
+
+bool ends_head_norm_name(std::string_view name) {
+  return name.ends_with(".q_norm.weight") || name.ends_with(".k_norm.weight");
 }
 
 std::vector<float> vector_of(const CheckpointTensor& tensor) {
@@ -49,9 +54,15 @@ class LoraReader {
   LoraWeights read() {
     check_fits();
     weights_.kind = adapter_.config().kind();
+    find_copies();
     reserve_storage();
     for (const LoraModule& module : adapter_.modules()) add_module(module);
-    for (const auto& [name, tensor] : adapter_.replaced()) add_replaced(name, *tensor);
+    for (const auto& [module, tensor] : copies_) {
+      LoraLayer& layer = layer_of(module);
+      layer.is_embedding = module == kEmbeddingModule;
+      layer.copy = copy_of(*tensor);
+    }
+    for (const auto& [name, tensor] : adapter_.replaced()) add_vector(name, *tensor);
     std::ranges::sort(weights_.layers, {}, &LoraLayer::name);
     count_bytes();
     weights_.content_hash = hash();
@@ -88,22 +99,49 @@ class LoraReader {
     return *checkpoint_;
   }
 
-  // A dense tensor of them.
-  const CheckpointTensor& base_tensor(const std::string& name, const std::string& use) {
+  // A dense tensor of them; null where it is not dense.
+  const CheckpointTensor* find_dense(const std::string& name, const std::string& use) {
     const Checkpoint& checkpoint = base(use);
     const bool is_tied_head = target_.has_tied_head && name == "lm_head.weight";
     const CheckpointTensor* tensor =
         checkpoint.find(is_tied_head ? "model.embed_tokens.weight" : name);
     const bool is_dense = tensor != nullptr && (tensor->dtype == "F32" || tensor->dtype == "BF16" ||
                                                 tensor->dtype == "F16");
-    if (!is_dense || tensor->rotary_heads != 0) {
+    return is_dense && tensor->rotary_heads == 0 ? tensor : nullptr;
+  }
+
+  const CheckpointTensor& base_tensor(const std::string& name, const std::string& use) {
+    const CheckpointTensor* tensor = find_dense(name, use);
+    if (tensor == nullptr) {
       refuse(use + fmt::format(", and {} is quantised", target_.model.string()));
     }
     return *tensor;
   }
 
+  // The adapter's matrices in place of the base's. PEFT saves an embedding beside its adapter even
+  // where it was not trained.
+  void find_copies() {
+    for (const auto& [name, tensor] : adapter_.replaced()) {
+      if (ends_norm_name(name) || name.ends_with(kBiasLeaf)) continue;
+      if (target_.has_weights && is_base(name, *tensor)) continue;
+      if (target_.on_gpu) {
+        refuse(fmt::format("a trained copy of {}, which only the CPU serves", name));
+      }
+      if (ends_head_norm_name(name)) {
+        weights_.norms.emplace(name, vector_of(*tensor));
+        continue;
+      }
+      const std::string module = name.substr(0, name.size() - kWeightLeaf.size());
+      if (adapter_.config().dora && adapter_.find(module) != nullptr) {
+        refuse(fmt::format("DoRA of {} beside a trained copy of it", module));
+      }
+      copies_.emplace_back(module, tensor);
+    }
+  }
+
   void reserve_storage() {
     size_t bytes = 0;
+    for (const auto& [module, tensor] : copies_) bytes += align_up(tensor->bytes);
     for (const LoraModule& module : adapter_.modules()) {
       bytes += align_up(module.a->bytes) + align_up(module.b->bytes);
     }
@@ -201,19 +239,20 @@ class LoraReader {
     return factors;
   }
 
-  void add_replaced(const std::string& name, const CheckpointTensor& tensor) {
+  // A trained norm or bias.
+  void add_vector(const std::string& name, const CheckpointTensor& tensor) {
     if (ends_norm_name(name)) {
       weights_.norms.emplace(name, vector_of(tensor));
-      return;
+    } else if (name.ends_with(kBiasLeaf)) {
+      add_bias(name, tensor);
     }
-    if (name.ends_with(kBiasLeaf)) return add_bias(name, tensor);
-    // PEFT saves an embedding beside its adapter even where it was not trained.
-    if (target_.has_weights && is_base(name, tensor)) return;
-    refuse(fmt::format("a trained copy of {}, which is neither a norm's nor a bias", name));
   }
 
+  // False also where the base's is quantised.
   bool is_base(const std::string& name, const CheckpointTensor& tensor) {
-    const CheckpointTensor& base = base_tensor(name, "a trained copy of " + name);
+    const CheckpointTensor* const dense = find_dense(name, "a trained copy of " + name);
+    if (dense == nullptr) return false;
+    const CheckpointTensor& base = *dense;
     const int64_t columns = tensor.shape.size() == 2 ? tensor.shape[1] : 1;
     std::vector<float> ours(static_cast<size_t>(kRowsOfNorms * columns));
     std::vector<float> theirs(ours.size());
@@ -237,9 +276,9 @@ class LoraReader {
 
   void count_bytes() {
     for (const LoraLayer& layer : weights_.layers) {
-      weights_.bytes +=
-          static_cast<int64_t>(layer.a.bytes.size() + layer.b.bytes.size() +
-                               (layer.factor.size() + layer.added_bias.size()) * sizeof(float));
+      weights_.bytes += static_cast<int64_t>(
+          layer.a.bytes.size() + layer.b.bytes.size() + layer.copy.bytes.size() +
+          (layer.factor.size() + layer.added_bias.size()) * sizeof(float));
     }
     for (const auto& [name, weight] : weights_.norms) {
       weights_.bytes += static_cast<int64_t>(weight.size() * sizeof(float));
@@ -261,7 +300,7 @@ class LoraReader {
       add(layer.name.data(), layer.name.size());
       add(&layer.rank, sizeof(layer.rank));
       add(&layer.scale, sizeof(layer.scale));
-      for (const LoraMatrix* matrix : {&layer.a, &layer.b}) {
+      for (const LoraMatrix* matrix : {&layer.a, &layer.b, &layer.copy}) {
         add(&matrix->dtype, sizeof(matrix->dtype));
         add(matrix->bytes.data(), matrix->bytes.size());
       }
@@ -280,6 +319,7 @@ class LoraReader {
   // Few: an engine's threads work meanwhile.
   ThreadPool pool_{std::min(4, cpu_topology().num_physical_cores)};
   std::optional<Checkpoint> checkpoint_;
+  std::vector<std::pair<std::string, const CheckpointTensor*>> copies_;  // by their modules
   LoraWeights weights_;
   size_t stored_bytes_ = 0;
 };
@@ -287,13 +327,14 @@ class LoraReader {
 }  // namespace
 
 LoraTarget lora_target(const std::filesystem::path& model, const ModelConfig& config,
-                       bool has_weights, int64_t max_rank) {
+                       bool has_weights, int64_t max_rank, bool on_gpu) {
   return {.model = model,
           .has_tied_head = config.tie_word_embeddings,
           .has_weights = has_weights,
           .tensors = dense_tensors(config),
           .quantization = config.quantization,
-          .max_rank = max_rank};
+          .max_rank = max_rank,
+          .on_gpu = on_gpu};
 }
 
 LoraWeights read_lora(const std::filesystem::path& folder, const LoraTarget& target) {

@@ -23,15 +23,16 @@ struct LoraTarget {
   std::vector<CheckpointTensor> tensors = {};
   std::optional<QuantizationConfig> quantization = {};  // of its checkpoint
   int64_t max_rank = 0;
+  bool on_gpu = false;  // its ranks
 };
 
 LoraTarget lora_target(const std::filesystem::path& model, const ModelConfig& config,
-                       bool has_weights, int64_t max_rank);
+                       bool has_weights, int64_t max_rank, bool on_gpu = false);
 
 // All of LoraWeights except its id. Throws Error where the folder holds no adapter, or one that is
-// damaged, does not fit the model, has a rank above max_rank, or cannot be served: trained copies
-// (modules_to_save) of modules other than norms, DoRA of an embedding or output layer that is not
-// dense, and trained biases where the base's are not.
+// damaged, does not fit the model, has a rank above max_rank, or cannot be served: on GPUs trained
+// copies (modules_to_save) of modules other than norms, DoRA of an embedding or output layer that
+// is not dense, and trained biases where the base's are not.
 LoraWeights read_lora(const std::filesystem::path& folder, const LoraTarget& target);
 
 }  // namespace quire

@@ -70,6 +70,8 @@ class LoraServing : public testing::Test {
       RandomAdapter random = {.seed = static_cast<uint64_t>(i), .rank = 1 + 3 * i};
       if (i % 3 == 1) random.modules = {"q_proj", "down_proj"};
       if (i % 3 == 2) random.modules.emplace_back("lm_head");
+      if (i >= 3) random.copies = {"down_proj", "v_proj", i == 3 ? "lm_head" : "embed_tokens"};
+      if (i == 4) random.norms = {"norm", "q_norm", "k_norm"};
       const std::string name(1, static_cast<char>('a' + i));
       config.lora.modules.push_back({name, adapter(name, random, model)});
     }

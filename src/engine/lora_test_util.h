@@ -24,7 +24,8 @@ struct RandomAdapter {
                                       "up_proj", "gate_proj", "down_proj"};
   float largest = 0.3F;  // of B's numbers; 0: the adapter changes nothing
   bool is_dora = false;
-  std::vector<std::string> norms = {};  // trained: "norm", "input_layernorm", ...
+  std::vector<std::string> norms = {};   // trained: "norm", "input_layernorm", ...
+  std::vector<std::string> copies = {};  // trained matrices: "lm_head", "embed_tokens", ...
 };
 
 // Numbers from -largest to largest.
@@ -43,8 +44,12 @@ inline void write_adapter(const std::filesystem::path& folder, const std::string
   std::vector<FileTensor> tensors;
   const auto add = [&](const std::string& module, int64_t n, int64_t k) {
     const std::string leaf = module.substr(module.rfind('.') + 1);
-    if (std::ranges::find(adapter.modules, leaf) == adapter.modules.end()) return;
     const std::string name = "base_model.model." + module;
+    if (std::ranges::find(adapter.copies, leaf) != adapter.copies.end()) {
+      tensors.push_back({name + ".weight", "F32", {n, k}, random_floats(random, n * k, 0.3F)});
+      return;
+    }
+    if (std::ranges::find(adapter.modules, leaf) == adapter.modules.end()) return;
     const bool is_embedding = leaf == "embed_tokens";
     if (is_embedding) std::swap(n, k);  // a token is a row of the table, and an input
     tensors.push_back({name + (is_embedding ? ".lora_embedding_A" : ".lora_A.weight"),
@@ -86,7 +91,9 @@ inline void write_adapter(const std::filesystem::path& folder, const std::string
                          {"lora_alpha", 2 * adapter.rank},
                          {"use_dora", adapter.is_dora},
                          {"target_modules", adapter.modules}};
-  if (!adapter.norms.empty()) json["modules_to_save"] = adapter.norms;
+  std::vector<std::string> saved = adapter.norms;
+  saved.insert(saved.end(), adapter.copies.begin(), adapter.copies.end());
+  if (!saved.empty()) json["modules_to_save"] = saved;
   std::ofstream(folder / "adapter_config.json") << json.dump();
 }
 

@@ -27,7 +27,7 @@ std::unique_ptr<NodeLoras> make_loras(const EngineSetup& setup) {
   return std::make_unique<NodeLoras>(
       setup.executor.nodes,
       lora_target(setup.folder, setup.model, setup.config.load_format != LoadFormat::kDummy,
-                  options.max_lora_rank));
+                  options.max_lora_rank, setup.config.device == "cuda"));
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "layers/attention.h"
 
 #include <cmath>
+#include <optional>
+#include <vector>
 
 #include "ops/attention.h"
 
@@ -14,6 +16,13 @@ LinearShard qkv_shard(const AttentionConfig& c, ParallelRank at) {
 
 LinearShard o_shard(const AttentionConfig& c, ParallelRank at) {
   return row_parallel_linear(c.hidden_size, c.num_heads * c.head_dim, c.o_bias, at);
+}
+
+// The norm's weight for each row, where an adapter of the step has one of its own; else empty.
+std::vector<const float*> adapted_norms(const ForwardContext& context,
+                                        const std::optional<RmsNorm>& norm) {
+  if (context.lora == nullptr || !norm) return {};
+  return context.lora->norms_of_rows(&*norm, norm->weight());
 }
 
 }  // namespace
@@ -46,6 +55,9 @@ void Attention::add_parameters(const std::string& name, ParameterMap& parameters
 void Attention::add_lora_sites(const std::string& name, LoraSites& sites) const {
   qkv_proj_.add_lora_sites(name + ".qkv_proj", sites);
   o_proj_.add_lora_sites(name + ".o_proj", sites);
+  constexpr bool kOfHeads = true;
+  if (q_norm_) q_norm_->add_lora_sites(name + ".q_norm", sites, kOfHeads);
+  if (k_norm_) k_norm_->add_lora_sites(name + ".k_norm", sites, kOfHeads);
 }
 
 void Attention::add_products(std::vector<MatrixProduct>& products) const {
@@ -77,8 +89,12 @@ void Attention::forward(ForwardContext& context, const Tensor& cos_sin, const Kv
   const Tensor qkv = context.arena.allocate(context.dtype, {num_tokens, qkv_features_});
   const Tensor attended = context.arena.allocate(context.dtype, {num_tokens, q_features});
   qkv_proj_.forward(context, in, qkv);
+  const std::vector<const float*> q_norms = adapted_norms(context, q_norm_);
+  const std::vector<const float*> k_norms = adapted_norms(context, k_norm_);
   const ops::QkNormRope norm_rope{.q_norm = q_norm_ ? q_norm_->weight() : Tensor(),
                                   .k_norm = k_norm_ ? k_norm_->weight() : Tensor(),
+                                  .q_norms_of_rows = q_norms,
+                                  .k_norms_of_rows = k_norms,
                                   .eps = norm_eps_,
                                   .cos_sin = cos_sin};
   ops::qk_norm_rope_cache(context.stream, qkv, num_heads_, norm_rope, context.batch, cache);

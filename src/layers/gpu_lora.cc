@@ -105,6 +105,7 @@ GpuLora::Layout GpuLora::lay_out(const LoraSites& sites, const GpuLoraLimits& li
     layout.places.push_back(place);
   }
   for (const auto& [tensor, norm] : sites.norms()) {
+    if (norm.of_heads) continue;
     layout.norms.push_back(
         {.tensor = tensor, .layer = norm.layer, .weight = take(norm.size, sizeof(float))});
   }

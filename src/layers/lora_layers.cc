@@ -81,6 +81,10 @@ const void* LoraSites::find_norm(std::string_view tensor) const {
   return norm == norms_.end() ? nullptr : norm->second.layer;
 }
 
+bool LoraShare::has_copies() const {
+  return std::ranges::any_of(parts, [](const LoraPart& part) { return part.copy.has_value(); });
+}
+
 LoraLayers::~LoraLayers() = default;
 LoraLayers::LoraLayers(LoraLayers&&) noexcept = default;
 LoraLayers& LoraLayers::operator=(LoraLayers&&) noexcept = default;
@@ -97,7 +101,7 @@ LoraLayers::LoraLayers(const LoraWeights& weights, const LoraSites& sites, DType
   std::vector<Packing> packings;
   for (const auto& [site, modules] : by_site) {
     if (site->is_embedding) {
-      add_embedding(*modules.front().first, embeddings_[site->layer]);
+      add_embedding(*modules.front().first, embeddings_[site->layer], packings);
       continue;
     }
     LoraShare& share = shares_[site->layer];
@@ -119,12 +123,29 @@ ops::Weight LoraLayers::weight(int64_t n, int64_t k) const {
   return {dtype_, n, k, device};
 }
 
+ops::Weight& LoraLayers::weight_of(const Packing& packing) {
+  if (!packing.part) return *packing.share->a;
+  LoraPart& part = packing.share->parts[*packing.part];
+  return packing.is_copy ? *part.copy : part.b;
+}
+
+// Pieces of the rows of a matrix that threads pack at the same time.
+void LoraLayers::add_copy(LoraShare& share, const Tensor& source, std::vector<Packing>& packings) {
+  constexpr int64_t kRows = 4096;
+  share.parts.back().copy = weight(source.dim(0), source.dim(1));
+  for (int64_t begin = 0; begin < source.dim(0); begin += kRows) {
+    packings.push_back({.share = &share,
+                        .part = share.parts.size() - 1,
+                        .is_copy = true,
+                        .first_row = begin,
+                        .source = source.rows(begin, std::min(source.dim(0), begin + kRows))});
+  }
+}
+
 void LoraLayers::pack(std::span<const Packing> packings, ThreadPool& pool) {
   pool.parallel_for(std::ssize(packings), [&](int64_t task, int) {
     const Packing& packing = packings[static_cast<size_t>(task)];
-    LoraShare& share = *packing.share;
-    ops::Weight& weight = packing.part ? share.parts[*packing.part].b : *share.a;
-    weight.pack_rows(packing.first_row, packing.source);
+    weight_of(packing).pack_rows(packing.first_row, packing.source);
   });
 }
 
@@ -161,21 +182,32 @@ void LoraLayers::add(const LoraLayer& layer, const LoraSites::Found& found, Lora
     if (!layer.factor.empty()) part.factor = keep(layer.factor, rows);
     if (!layer.added_bias.empty() && site.adds_bias) part.added_bias = keep(layer.added_bias, rows);
     share.parts.push_back(std::move(part));
+    if (!layer.copy.empty()) {
+      const Tensor copied = layer.copy.tensor().rows(rows.begin, rows.end);
+      add_copy(share, copied.columns(held.columns.begin, held.columns.end), packings);
+    }
   }
 }
 
-void LoraLayers::add_embedding(const LoraLayer& layer, LoraShare& share) {
+void LoraLayers::add_embedding(const LoraLayer& layer, LoraShare& share,
+                               std::vector<Packing>& packings) {
+  share.parts.push_back({.rank = layer.rank, .scale = layer.scale});
+  if (!layer.copy.empty()) {
+    share.parts.back().num_outputs = layer.copy.columns;
+    add_copy(share, layer.copy.tensor(), packings);
+  }
+  if (layer.rank == 0) return;
   share.a = weight(layer.a.columns, layer.rank);
   for (int64_t begin = 0; begin < layer.a.columns; begin += kTurnedColumns) {
     const IndexRange columns = {begin, std::min(layer.a.columns, begin + kTurnedColumns)};
     std::vector<float> table = transposed(layer.a, columns);
     share.a->pack_rows(begin, {table.data(), DType::kFloat32, {columns.size(), layer.rank}});
   }
-  LoraPart part = {.num_outputs = layer.b.rows, .rank = layer.rank, .scale = layer.scale};
+  LoraPart& part = share.parts.back();
+  part.num_outputs = layer.b.rows;
   part.b = weight(layer.b.rows, layer.rank);
   part.b.pack_rows(0, layer.b.tensor());
   if (!layer.factor.empty()) part.factor = keep(layer.factor, {0, layer.b.rows});
-  share.parts.push_back(std::move(part));
 }
 
 Tensor LoraLayers::keep(const std::vector<float>& values, IndexRange range) {

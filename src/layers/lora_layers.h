@@ -40,6 +40,7 @@ struct LoraSite {
 struct LoraNormSite {
   const void* layer = nullptr;
   int64_t size = 0;
+  bool of_heads = false;  // of queries or keys, which only the CPU replaces
 };
 
 class LoraSites {
@@ -74,15 +75,20 @@ struct LoraPart {
   int64_t first_rank = 0;  // in LoraShare::a
   int64_t rank = 0;        // 0: only added_bias
   float scale = 0;
-  ops::Weight b = {};      // [num_outputs, rank]
+  ops::Weight b = {};  // [num_outputs, rank]
+  // The adapter's own matrix in place of the base's: [num_outputs, k].
+  std::optional<ops::Weight> copy = {};
   Tensor factor = {};      // float32[num_outputs], or undefined: 1
   Tensor added_bias = {};  // float32[num_outputs], or undefined: 0
 };
 
-// A rank's share of what an adapter adds to a layer. For an embedding `a` is [vocab_size, rank].
+// A rank's share of what an adapter adds to a layer. For an embedding `a` is [vocab_size, rank],
+// and its one part's `copy` [vocab_size, n].
 struct LoraShare {
   std::optional<ops::Weight> a = {};  // [sum of the parts' ranks, k]
   std::vector<LoraPart> parts = {};
+
+  bool has_copies() const;
 };
 
 class LoraMemory;
@@ -106,7 +112,8 @@ class LoraLayers {
   // Rows of a matrix of the adapter, and the weight that they go to.
   struct Packing {
     LoraShare* share = nullptr;
-    std::optional<size_t> part = {};  // whose b it is; none: the share's a
+    std::optional<size_t> part = {};  // whose b or copy it is; none: the share's a
+    bool is_copy = false;
     int64_t first_row = 0;
     Tensor source = {};
   };
@@ -114,8 +121,11 @@ class LoraLayers {
   ops::Weight weight(int64_t n, int64_t k) const;
   void add(const LoraLayer& layer, const LoraSites::Found& found, LoraShare& share,
            std::vector<Packing>& packings);
+  // The same for the trained copy of the share's last part.
+  void add_copy(LoraShare& share, const Tensor& source, std::vector<Packing>& packings);
+  static ops::Weight& weight_of(const Packing& packing);
   static void pack(std::span<const Packing> packings, ThreadPool& pool);
-  void add_embedding(const LoraLayer& layer, LoraShare& share);
+  void add_embedding(const LoraLayer& layer, LoraShare& share, std::vector<Packing>& packings);
 
   DType dtype_;
   std::unique_ptr<LoraMemory> memory_;
@@ -124,7 +134,7 @@ class LoraLayers {
   std::unordered_map<const void*, Tensor> norms_;
 };
 
-// Bytes of an adapter of `rank` in all layers, at most.
+// Bytes of an adapter of `rank` in all layers, at most, without its trained copies of matrices.
 size_t lora_bytes(const LoraSites& sites, int64_t rank, DType dtype);
 
 }  // namespace quire

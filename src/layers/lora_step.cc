@@ -86,6 +86,20 @@ Tensor LoraStep::gathered(Stream& stream, std::span<const int32_t> rows, const T
   return out;
 }
 
+void LoraStep::multiply_copies(Stream& stream, const LoraShare& share,
+                               std::span<const int32_t> rows, const Tensor& x, const Tensor& bias,
+                               const Tensor& out) const {
+  for (const LoraPart& part : share.parts) {
+    if (!part.copy) continue;
+    const Arena::Scope scope(scratch_);
+    const Tensor product =
+        scratch_.allocate(DType::kFloat32, {static_cast<int64_t>(rows.size()), part.num_outputs});
+    ops::linear(stream, x, *part.copy, piece_of(bias, part), product);
+    ops::scatter_rows(stream, product, rows,
+                      out.columns(part.first_output, part.first_output + part.num_outputs));
+  }
+}
+
 void LoraStep::add_parts(Stream& stream, const LoraShare& share, std::span<const int32_t> rows,
                          const Tensor& u, const Tensor& bias, const Tensor& out) const {
   for (const LoraPart& part : share.parts) {
@@ -112,10 +126,13 @@ void LoraStep::add_share(Stream& stream, const LoraShare& share, std::span<const
   in_pieces(rows, floats_of_row(in.dim(1), ranks, widest_part(share)),
             [&](std::span<const int32_t> piece) {
               Tensor u;
-              if (share.a) {
+              if (share.a || share.has_copies()) {
                 const Tensor x = gathered(stream, piece, in);
-                u = scratch_.allocate(DType::kFloat32, {x.dim(0), ranks});
-                ops::linear(stream, x, *share.a, Tensor(), u);
+                multiply_copies(stream, share, piece, x, bias, out);
+                if (share.a) {
+                  u = scratch_.allocate(DType::kFloat32, {x.dim(0), ranks});
+                  ops::linear(stream, x, *share.a, Tensor(), u);
+                }
               }
               add_parts(stream, share, piece, u, bias, out);
             });
@@ -150,13 +167,21 @@ void LoraStep::add_to_embedding(Stream& stream, const void* layer, const Tensor&
   for (const Group& group : groups_) {
     const LoraShare* share = group.adapter->find_embedding(layer);
     if (share == nullptr) continue;
-    const int64_t rank = share->a->k();
+    const int64_t rank = share->a ? share->a->k() : 0;
     in_pieces(group.rows, floats_of_row(1, rank, out.dim(1)), [&](std::span<const int32_t> piece) {
       const auto count = static_cast<int64_t>(piece.size());
       const Tensor ids = scratch_.allocate(DType::kInt32, {count});
       for (int64_t i = 0; i < count; ++i) {
         ids.data<int32_t>()[i] = token_ids.data<int32_t>()[piece[static_cast<size_t>(i)]];
       }
+      const LoraPart& part = share->parts.front();
+      if (part.copy) {
+        const Arena::Scope scope(scratch_);
+        const Tensor rows = scratch_.allocate(DType::kFloat32, {count, out.dim(1)});
+        ops::embedding(stream, ids, *part.copy, 0, rows);
+        ops::scatter_rows(stream, rows, piece, out);
+      }
+      if (!share->a) return;
       const Tensor u = scratch_.allocate(DType::kFloat32, {count, rank});
       ops::embedding(stream, ids, *share->a, 0, u);
       add_parts(stream, *share, piece, u, Tensor(), out);
@@ -177,6 +202,17 @@ void LoraStep::replace_norm(Stream& stream, const void* layer, float eps, const 
                 ops::scatter_rows(stream, normed, piece, out);
               });
   }
+}
+
+std::vector<const float*> LoraStep::norms_of_rows(const void* layer, const Tensor& base) const {
+  std::vector<const float*> norms;
+  for (const Group& group : groups_) {
+    const Tensor weight = group.adapter->find_norm(layer);
+    if (!weight.defined()) continue;
+    norms.resize(adapters_.size(), base.data<float>());
+    for (const int32_t row : group.rows) norms[static_cast<size_t>(row)] = weight.data<float>();
+  }
+  return norms;
 }
 
 }  // namespace quire

@@ -37,6 +37,9 @@ class LoraStep {
   // Computes the rows of `out` whose adapters have a norm of their own again, from `in`.
   void replace_norm(Stream& stream, const void* layer, float eps, const Tensor& in,
                     const Tensor& out) const;
+  // For each row its adapter's own weight of a norm, or else `base`; empty where no adapter has
+  // one.
+  std::vector<const float*> norms_of_rows(const void* layer, const Tensor& base) const;
 
  private:
   // An adapter and its rows, in order.
@@ -51,6 +54,9 @@ class LoraStep {
   void in_pieces(std::span<const int32_t> rows, int64_t width, const Body& body) const;
   void add_share(Stream& stream, const LoraShare& share, std::span<const int32_t> rows,
                  const Tensor& in, const Tensor& bias, const Tensor& out) const;
+  // Computes the outputs of parts with a trained copy anew, from x [rows.size(), k].
+  void multiply_copies(Stream& stream, const LoraShare& share, std::span<const int32_t> rows,
+                       const Tensor& x, const Tensor& bias, const Tensor& out) const;
   // Adds the parts' products with u [rows.size(), ranks].
   void add_parts(Stream& stream, const LoraShare& share, std::span<const int32_t> rows,
                  const Tensor& u, const Tensor& bias, const Tensor& out) const;

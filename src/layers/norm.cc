@@ -13,8 +13,9 @@ void RmsNorm::add_parameters(const std::string& name, ParameterMap& parameters) 
   parameters.add(name, weight_);
 }
 
-void RmsNorm::add_lora_sites(const std::string& name, LoraSites& sites) const {
-  sites.add_norm(name + ".weight", {.layer = this, .size = weight_.tensor().dim(0)});
+void RmsNorm::add_lora_sites(const std::string& name, LoraSites& sites, bool of_heads) const {
+  sites.add_norm(name + ".weight",
+                 {.layer = this, .size = weight_.tensor().dim(0), .of_heads = of_heads});
 }
 
 void RmsNorm::forward(ForwardContext& context, const Tensor& in, const Tensor& out) const {

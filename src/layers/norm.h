@@ -14,8 +14,9 @@ class RmsNorm {
 
   // Adds "<name>.weight".
   void add_parameters(const std::string& name, ParameterMap& parameters);
-  // Lets adapters replace this weight by one of their own.
-  void add_lora_sites(const std::string& name, LoraSites& sites) const;
+  // Lets adapters replace this weight by one of their own. `of_heads`: it is not used by forward(),
+  // but by attention.
+  void add_lora_sites(const std::string& name, LoraSites& sites, bool of_heads = false) const;
 
   // in, out [T, size]; out may be in.
   void forward(ForwardContext& context, const Tensor& in, const Tensor& out) const;

@@ -23,6 +23,7 @@ struct LoraMatrix {
   int64_t columns = 0;
   std::span<const std::byte> bytes = {};  // in LoraWeights::storage
 
+  bool empty() const { return bytes.empty(); }
   // A view for reading only.
   Tensor tensor() const {
     auto* data = const_cast<std::byte*>(bytes.data());
@@ -34,15 +35,17 @@ struct LoraMatrix {
 //
 //   factor * (W x + scale * B (A x)) + bias + added_bias
 //
-// For an embedding, A x is the token's column of A, and there is no bias.
+// For an embedding, A x is the token's column of A, and there is no bias. Where the adapter has a
+// trained copy of W, that takes W's place.
 struct LoraLayer {
   std::string name = {};  // "model.layers.0.self_attn.q_proj"
   bool is_embedding = false;
   int64_t rank = 0;  // 0: it has no matrices, only added_bias
   float scale = 0;
-  LoraMatrix a = {};                   // [rank, inputs]
-  LoraMatrix b = {};                   // [outputs, rank]
-  std::vector<float> factor = {};      // [outputs], of DoRA; empty: 1
+  LoraMatrix a = {};               // [rank, inputs]
+  LoraMatrix b = {};               // [outputs, rank]
+  LoraMatrix copy = {};            // as W: [outputs, inputs], an embedding's [vocabulary, hidden]
+  std::vector<float> factor = {};  // [outputs], of DoRA; empty: 1
   std::vector<float> added_bias = {};  // [outputs]; empty: 0
 };
 

@@ -61,6 +61,10 @@ void qk_norm_rope_cache(Stream& stream, const Tensor& qkv, int num_heads, const 
       .expect("cos_sin", params.cos_sin, DType::kFloat32, {&positions, &rotary})
       .require(rotary.value % 2 == 0 && rotary.value <= cache.head_dim,
                "rotary_dim is even and at most head_dim");
+  for (const auto norms : {params.q_norms_of_rows, params.k_norms_of_rows}) {
+    shapes.require(norms.empty() || (stream.is_cpu() && std::ssize(norms) == t.value),
+                   "norms of rows are the CPU's, one for each token");
+  }
   if (!stream.computes()) return;
   if (!stream.is_cpu()) {
     const CudaQkNormRopeCache args = {
@@ -81,7 +85,9 @@ void qk_norm_rope_cache(Stream& stream, const Tensor& qkv, int num_heads, const 
   }
   const Kernels& kernels = kernels_for(stream.isa());
   const int64_t head_dim = cache.head_dim;
-  const auto norm_of = [](const Tensor& norm) {
+  const auto norm_of = [](const Tensor& norm, std::span<const float* const> of_rows,
+                          int64_t token) -> const float* {
+    if (!of_rows.empty()) return of_rows[static_cast<size_t>(token)];
     return norm.defined() ? norm.data<float>() : nullptr;
   };
 
@@ -90,10 +96,12 @@ void qk_norm_rope_cache(Stream& stream, const Tensor& qkv, int num_heads, const 
     const int64_t position = batch.positions.data<int32_t>()[token];
     check(position >= 0 && position < positions.value,
           "qk_norm_rope_cache: a position beyond cos_sin");
+    const float* const q_norm = norm_of(params.q_norm, params.q_norms_of_rows, token);
+    const float* const k_norm = norm_of(params.k_norm, params.k_norms_of_rows, token);
     for (int64_t head = 0; head < num_heads + cache.num_kv_heads; ++head) {
       kernels.norm_rope({.x = row + head * head_dim,
                          .head_dim = cache.head_dim,
-                         .norm = norm_of(head < num_heads ? params.q_norm : params.k_norm),
+                         .norm = head < num_heads ? q_norm : k_norm,
                          .eps = params.eps,
                          .cos_sin = params.cos_sin.row<float>(position),
                          .rotary_dim = static_cast<int>(rotary.value)});

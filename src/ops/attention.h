@@ -21,6 +21,9 @@ namespace quire::ops {
 struct QkNormRope {
   Tensor q_norm;  // float32[head_dim] or undefined
   Tensor k_norm;  // float32[head_dim] or undefined
+  // On the CPU: for each token the weights in place of q_norm and k_norm, [head_dim]; empty: none.
+  std::span<const float* const> q_norms_of_rows = {};
+  std::span<const float* const> k_norms_of_rows = {};
   float eps = 1e-6f;
   // float32[max_position, rotary_dim]: cosines in columns [0, rotary_dim/2), sines in the rest,
   // both times the RoPE type's attention factor. Element i is rotated with element i + rotary_dim/2

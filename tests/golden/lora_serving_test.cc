@@ -7,7 +7,6 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/mapped_file.h"
 #include "engine/lora_reader.h"
@@ -25,17 +24,10 @@ fs::path golden_folder() {
   return fs::path(QUIRE_SOURCE_DIR) / "tests/golden";
 }
 
-// Those with trained copies of other modules than norms.
-const std::set<std::string>& refused_cases() {
-  static const std::set<std::string> names = {"saved", "saved-tied"};
-  return names;
-}
-
-std::vector<std::string> served_cases() {
+std::vector<std::string> golden_cases() {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(golden_folder() / "lora")) {
-    const std::string name = entry.path().filename().string();
-    if (!refused_cases().contains(name)) names.push_back(name);
+    names.push_back(entry.path().filename().string());
   }
   std::ranges::sort(names);
   return names;
@@ -102,7 +94,7 @@ class ServedAdapter : public ::testing::TestWithParam<std::string> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Lora, ServedAdapter, ::testing::ValuesIn(served_cases()),
+INSTANTIATE_TEST_SUITE_P(Lora, ServedAdapter, ::testing::ValuesIn(golden_cases()),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');
@@ -128,7 +120,7 @@ TEST_P(ServedAdapter, LogitsOfTwoStages) {
 // All adapters of a base in one batch, beside the base itself.
 TEST(ServedAdapters, GreedyTokensOfABatchWithSeveral) {
   std::map<std::string, std::vector<std::string>> by_base;
-  for (const std::string& name : served_cases()) {
+  for (const std::string& name : golden_cases()) {
     by_base[golden_of(name)["base"].get<std::string>()].push_back(name);
   }
   for (const auto& [base, names] : by_base) {
@@ -168,21 +160,6 @@ TEST(ServedAdapters, GreedyTokensOfABatchWithSeveral) {
       const std::vector<int32_t>& got = outputs[i].outputs[0].token_ids;
       EXPECT_EQ(got, loras[i].empty() ? alone[i].outputs[0].token_ids : expected[i])
           << base << " with \"" << loras[i] << "\", prompt " << i;
-    }
-  }
-}
-
-TEST(ServedAdapters, TrainedCopiesOfMatricesAreRefused) {
-  for (const std::string& name : refused_cases()) {
-    const fs::path base = base_of(golden_of(name));
-    const LoraTarget target = lora_target(base, load_model_config(base), true, 8);
-    try {
-      read_lora(golden_folder() / "lora" / name, target);
-      FAIL() << name;
-    } catch (const Error& error) {
-      const std::string message = error.what();
-      EXPECT_NE(message.find("a trained copy of "), std::string::npos) << message;
-      EXPECT_NE(message.find("quire merge"), std::string::npos) << message;
     }
   }
 }
