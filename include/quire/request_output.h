@@ -52,7 +52,8 @@ struct RequestMetrics {
   // known counts, too.
   int64_t num_steps = 0;
   int64_t num_preemptions = 0;            // times that one of its n gave its KV blocks up
-  int64_t num_draft_tokens = 0;           // drafts that steps verified
+  int64_t num_drafts = 0;                 // chunks of them that steps verified
+  int64_t num_draft_tokens = 0;           // tokens of these
   int64_t num_accepted_draft_tokens = 0;  // of these, kept
 };
 

@@ -128,6 +128,7 @@ RequestState::RequestState(std::shared_ptr<const Request> request, Clock::time_p
 }
 
 void RequestState::mark_scheduled(uint64_t step, size_t num_drafts, Clock::time_point now) {
+  if (num_drafts > 0) ++metrics_.num_drafts;
   metrics_.num_draft_tokens += static_cast<int64_t>(num_drafts);
   const uint64_t before = std::exchange(last_step_, step);
   if (before == step) return;

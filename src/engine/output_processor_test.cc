@@ -153,6 +153,7 @@ TEST(RequestState, CountsStepsPreemptionsAndDrafts) {
   const RequestMetrics metrics = state.take_output().metrics;
   EXPECT_EQ(metrics.num_steps, 2);
   EXPECT_EQ(metrics.num_preemptions, 5);
+  EXPECT_EQ(metrics.num_drafts, 1);
   EXPECT_EQ(metrics.num_draft_tokens, 4);
   EXPECT_EQ(metrics.num_accepted_draft_tokens, 6);
 }

@@ -53,6 +53,17 @@ class Speculative(CliTest):
         for method in METHODS:
             self.assertEqual(answers(*speculative(**method)), plain)
 
+    def test_usage_counts_drafts_where_asked_for(self):
+        with serving(*speculative(**METHODS[0]), env=CPU) as server:
+            def details(**fields):
+                return server.post("/v1/completions", {**REPEATING, **fields})[2]["usage"]["completion_tokens_details"]
+
+            self.assertEqual(details(), {"reasoning_tokens": 0})
+            asked = details(return_draft_usage=True)
+            self.assertGreater(asked["accepted_prediction_tokens"], 0)
+            self.assertGreaterEqual(asked["rejected_prediction_tokens"], 0)
+            self.assertGreater(asked["mean_acceptance_length"], 1)
+
     def test_metrics_count_drafts(self):
         with serving(*speculative(**METHODS[0]), "--metrics-prefix", "vllm:", env=CPU) as server:
             server.post("/v1/completions", REPEATING)

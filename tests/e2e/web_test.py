@@ -91,6 +91,7 @@ class Surroundings(Scripted):
     METRICS = ('# HELP vllm:num_requests_running x\nvllm:num_requests_running{{model_name="a b"}} 2\n'
                'vllm:num_requests_running{{model_name="c"}} 1\nvllm:num_requests_waiting 4\n'
                "vllm:kv_cache_usage_perc 0.125\nvllm:generation_tokens_total {0}\nvllm:prompt_tokens_total 10\n")
+    DRAFTS = "vllm:spec_decode_num_drafts_total 20\nvllm:spec_decode_num_accepted_tokens_total 30\n"
 
     def test_engine_view(self):
         self.mock.metrics = lambda: self.METRICS.format(1000 * self.mock.metrics_asked)
@@ -103,6 +104,11 @@ class Surroundings(Scripted):
             self.assertEqual(page.text("[data-figure=kv]"), "12.5 %")
             page.wait_for(f"Number({figure.format('generated')}) > 0")
             self.assertEqual(page.text("[data-figure=prefilled]"), "0.0")
+            accepted = "document.querySelector('[data-figure=accepted]').parentElement"
+            self.assertTrue(page.run(f"{accepted}.hidden && getComputedStyle({accepted}).display === 'none'"))
+            self.mock.metrics = lambda: (self.METRICS + self.DRAFTS).format(1000 * self.mock.metrics_asked)
+            page.wait_for(f"!{accepted}.hidden")
+            self.assertEqual(page.text("[data-figure=accepted]"), "2.50")
             drawn = page.run("""(() => { const canvas = document.querySelector('.plot canvas');
                 return canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.some(Boolean); })()""")
             self.assertTrue(drawn)
@@ -256,6 +262,15 @@ class Modules(Scripted):
             return [[at(1000, 5), null], [at(3000, 25), at(1000, 5)], [at(3000, 2), at(1000, 5)]]
                 .map(([now, before]) => engineSample(now, before).generated);""")
         self.assertEqual(result, [None, 10, None])
+
+    def test_mean_acceptance(self):
+        result = self.run_module("""
+            const { engineSample } = await import('/page/prometheus.js');
+            const at = (time, drafts, accepted) => ({ time, sums: new Map([['quire:spec_decode_num_drafts_total', drafts],
+                ['quire:spec_decode_num_accepted_tokens_total', accepted]]) });
+            return [[at(1, 0, 0), null], [at(1, 4, 6), null], [at(2, 6, 12), at(1, 4, 6)], [at(2, 4, 6), at(1, 4, 6)],
+                [at(2, 1, 1), at(1, 4, 6)]].map(([now, before]) => engineSample(now, before).accepted);""")
+        self.assertEqual(result, [None, 2.5, 4, 2.5, 2])
 
     def test_kept_settings_may_be_anything(self):
         result = self.run_module("""

@@ -146,9 +146,8 @@ void add_batching_options(CLI::App& app, EngineConfig& config) {
             {"--speculative-config", "JSON",
              "Guess tokens and verify several in a step, e.g. '{\"method\": \"ngram\"}', or "
              "'{\"method\": \"draft_model\", \"model\": \"org/name\"}' with a smaller model, or "
-             "\"eagle\" or \"eagle3\" with a head that was trained for the model, all three in one "
-             "stage; "
-             "the tokens are the same, unless synthetic_acceptance_length asks for a measurement "
+             "\"eagle\" or \"eagle3\" with a head that was trained for the model; the tokens are "
+             "the same, unless synthetic_acceptance_length asks for a measurement "
              "[off]",
              kEngineGroup},
             [&config](const std::string& text) {

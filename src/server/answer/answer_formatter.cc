@@ -18,10 +18,7 @@ AnswerOptions::AnswerOptions(const GenerationRequest& request)
 
 AnswerFormatter::AnswerFormatter(const GenerationRequest& request, FormatContext context,
                                  const Names& names)
-    : context_(std::move(context)),
-      options_(request),
-      state_(request.num_prompts(), request.sampling.n, request.sampling.stop),
-      names_(names) {
+    : context_(std::move(context)), options_(request), state_(request), names_(names) {
   event_open_ = "data: ";
   JsonWriter json(event_open_);
   json.begin_object();

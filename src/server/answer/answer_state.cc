@@ -11,12 +11,15 @@ constexpr std::string_view kTimeout = "timeout";
 
 }  // namespace
 
-AnswerState::AnswerState(size_t num_prompts, int n, std::vector<std::string> stop_strings)
-    : n_(static_cast<size_t>(n)),
-      stop_strings_(std::move(stop_strings)),
-      ends_(num_prompts * n_),
-      prompt_counted_(num_prompts),
-      cached_(num_prompts) {}
+AnswerState::AnswerState(const GenerationRequest& request)
+    : n_(static_cast<size_t>(request.sampling.n)),
+      stop_strings_(request.sampling.stop),
+      ends_(request.num_choices()),
+      prompt_counted_(request.num_prompts()),
+      cached_(request.num_prompts()),
+      metrics_(request.num_prompts()) {
+  if (request.return_draft_usage) usage_.drafts.emplace();
+}
 
 void AnswerState::count_prompt(size_t prompt_index, const RequestOutput& delta) {
   if (!prompt_counted_[prompt_index]) {
@@ -25,6 +28,13 @@ void AnswerState::count_prompt(size_t prompt_index, const RequestOutput& delta) 
   }
   usage_.cached_tokens +=
       delta.num_cached_tokens - std::exchange(cached_[prompt_index], delta.num_cached_tokens);
+  if (!usage_.drafts) return;
+  const RequestMetrics& now = delta.metrics;
+  const RequestMetrics before = std::exchange(metrics_[prompt_index], now);
+  usage_.drafts->drafts += now.num_drafts - before.num_drafts;
+  usage_.drafts->draft_tokens += now.num_draft_tokens - before.num_draft_tokens;
+  usage_.drafts->accepted_tokens +=
+      now.num_accepted_draft_tokens - before.num_accepted_draft_tokens;
 }
 
 void AnswerState::count_tokens(const CompletionOutput& output) {

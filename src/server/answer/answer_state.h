@@ -13,7 +13,7 @@ namespace quire::server {
 
 class AnswerState {
  public:
-  AnswerState(size_t num_prompts, int n, std::vector<std::string> stop_strings);
+  explicit AnswerState(const GenerationRequest& request);
 
   size_t num_choices() const { return ends_.size(); }
   // The index of a choice among those of all prompts.
@@ -21,7 +21,7 @@ class AnswerState {
     return prompt_index * n_ + static_cast<size_t>(output.index);
   }
 
-  // Counts the prompt's tokens, and how many of them were cached; only once.
+  // Counts the prompt's tokens, only once, and what the engine has counted for it since.
   void count_prompt(size_t prompt_index, const RequestOutput& delta);
   void count_tokens(const CompletionOutput& output);
   void count_reasoning(int64_t num_tokens) { usage_.reasoning_tokens += num_tokens; }
@@ -52,7 +52,8 @@ class AnswerState {
   std::vector<End> ends_;
   size_t num_ended_ = 0;
   std::vector<bool> prompt_counted_;
-  std::vector<int64_t> cached_;  // of each prompt
+  std::vector<int64_t> cached_;          // of each prompt
+  std::vector<RequestMetrics> metrics_;  // of each prompt
   Usage usage_;
 };
 

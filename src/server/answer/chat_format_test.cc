@@ -56,6 +56,33 @@ TEST(ChatFormat, UsageComesLastWhereAskedFor) {
           "data: [DONE]\n\n");
 }
 
+TEST(ChatFormat, UsageCountsDraftsWhereAskedFor) {
+  ChatFormatter formatter(parse_chat(chat_body(R"("return_draft_usage": true)")), test_context());
+  RequestOutput output = output_of("a", {1, 2});
+  output.metrics.num_drafts = 2;
+  output.metrics.num_draft_tokens = 8;
+  output.metrics.num_accepted_draft_tokens = 3;
+  formatter.push(0, output);  // counts since the request's beginning
+  output.metrics.num_drafts = 4;
+  output.metrics.num_draft_tokens = 16;
+  output.metrics.num_accepted_draft_tokens = 6;
+  output.outputs[0].finish_reason = FinishReason::kStop;
+  formatter.push(0, output);
+  EXPECT_NE(
+      formatter.end().find(
+          R"("accepted_prediction_tokens":6,"rejected_prediction_tokens":10,"mean_acceptance_length":2.5}})"),
+      std::string::npos);
+}
+
+TEST(ChatFormat, DraftUsageOfAnAnswerWithoutDrafts) {
+  ChatFormatter formatter(parse_chat(chat_body(R"("return_draft_usage": true)")), test_context());
+  formatter.push(0, output_of("a", {1}, FinishReason::kStop));
+  EXPECT_NE(
+      formatter.end().find(
+          R"("accepted_prediction_tokens":0,"rejected_prediction_tokens":0,"mean_acceptance_length":null}})"),
+      std::string::npos);
+}
+
 TEST(ChatFormat, WholeAnswer) {
   ChatFormatter formatter(parse_chat(chat_body()), test_context());
   EXPECT_EQ(formatter.begin(), "");

@@ -15,6 +15,18 @@ void write_chat_token(JsonWriter& json, const Logprob& token, bool as_ids) {
   json.end_array();
 }
 
+// Under OpenAI's names for tokens that were guessed.
+void write_draft_usage(JsonWriter& json, const DraftUsage& usage) {
+  json.member("accepted_prediction_tokens", usage.accepted_tokens);
+  json.member("rejected_prediction_tokens", usage.draft_tokens - usage.accepted_tokens);
+  if (usage.drafts == 0) {
+    json.null_member("mean_acceptance_length");
+  } else {
+    json.member("mean_acceptance_length",
+                1 + static_cast<double>(usage.accepted_tokens) / static_cast<double>(usage.drafts));
+  }
+}
+
 }  // namespace
 
 void write_usage(JsonWriter& json, const Usage& usage) {
@@ -25,7 +37,9 @@ void write_usage(JsonWriter& json, const Usage& usage) {
   json.key("prompt_tokens_details").begin_object();
   json.member("cached_tokens", usage.cached_tokens).end_object();
   json.key("completion_tokens_details").begin_object();
-  json.member("reasoning_tokens", usage.reasoning_tokens).end_object();
+  json.member("reasoning_tokens", usage.reasoning_tokens);
+  if (usage.drafts) write_draft_usage(json, *usage.drafts);
+  json.end_object();
   json.end_object();
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "quire/request_output.h"
@@ -20,12 +21,20 @@ class OutputParser;
 
 namespace quire::server {
 
+// What speculative decoding brought a request so far.
+struct DraftUsage {
+  int64_t drafts = 0;
+  int64_t draft_tokens = 0;
+  int64_t accepted_tokens = 0;  // of these
+};
+
 // Tokens of a request so far.
 struct Usage {
   int64_t prompt_tokens = 0;  // over all prompts
   int64_t completion_tokens = 0;
-  int64_t cached_tokens = 0;     // of the prompts', found in the prefix cache
-  int64_t reasoning_tokens = 0;  // of the completion's
+  int64_t cached_tokens = 0;           // of the prompts', found in the prefix cache
+  int64_t reasoning_tokens = 0;        // of the completion's
+  std::optional<DraftUsage> drafts{};  // if asked for
 };
 
 struct FormatContext {

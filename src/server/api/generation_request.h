@@ -54,6 +54,7 @@ struct GenerationRequest {
   bool prompt_logprobs = false;
   bool return_token_ids = false;
   bool return_tokens_as_token_ids = false;  // in logprobs: "token_id:123" for the text
+  bool return_draft_usage = false;          // in the usage: what speculative decoding brought
 
   bool stream = false;
   bool include_usage = false;           // a last event with the usage

@@ -87,6 +87,7 @@ void take_common_fields(const Json& body, const RawJson& raw, const ModelInfo& m
   take_field(body, "echo", request.echo);
   take_field(body, "return_token_ids", request.return_token_ids);
   take_field(body, "return_tokens_as_token_ids", request.return_tokens_as_token_ids);
+  take_field(body, "return_draft_usage", request.return_draft_usage);
   take_field(body, "stream", request.stream);
   if (const Json* options = given(body, "stream_options")) {
     take_field(*options, "include_usage", request.include_usage);

@@ -58,6 +58,7 @@ constexpr const char* kCommonProperties = R"json({
   "add_special_tokens": {"type": ["boolean", "null"], "description": "Whether the tokenizer adds its special tokens to the prompt; default: true for text, false for messages."},
   "return_token_ids": {"type": ["boolean", "null"], "default": false},
   "return_tokens_as_token_ids": {"type": ["boolean", "null"], "default": false, "description": "In logprobs, tokens as token_id:ID instead of their text."},
+  "return_draft_usage": {"type": ["boolean", "null"], "default": false, "description": "In usage.completion_tokens_details: how many drafts of speculative decoding were kept."},
   "priority": {"type": ["integer", "null"], "minimum": -2147483648, "maximum": 2147483647, "default": 0, "description": "Lower goes first."},
   "cache_salt": {"type": ["string", "null"], "minLength": 1, "maxLength": 1024, "description": "Cached prefixes are shared only with requests of the same salt."},
   "timeout": {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 604800, "description": "Seconds from arrival after which the request ends with what it has: finish_reason length, stop_reason timeout."},

@@ -184,7 +184,10 @@ constexpr const char* kGenerationResponses = R"json({
       "prompt_tokens_details": {"type": "object", "required": ["cached_tokens"], "properties": {
         "cached_tokens": {"type": "integer", "minimum": 0}}},
       "completion_tokens_details": {"type": "object", "required": ["reasoning_tokens"], "properties": {
-        "reasoning_tokens": {"type": "integer", "minimum": 0}}}
+        "reasoning_tokens": {"type": "integer", "minimum": 0},
+        "accepted_prediction_tokens": {"type": "integer", "minimum": 0, "description": "With return_draft_usage: draft tokens that became part of the answer."},
+        "rejected_prediction_tokens": {"type": "integer", "minimum": 0, "description": "With return_draft_usage: draft tokens that did not; they are not counted elsewhere."},
+        "mean_acceptance_length": {"type": ["number", "null"], "minimum": 1, "description": "With return_draft_usage: tokens that a step with drafts brought on average; null where there was none."}}}
     }
   }
 })json";

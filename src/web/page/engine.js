@@ -36,11 +36,13 @@ export class EngineView {
     this.#panel = panel;
     const figure = (name, label) => [name, h("b", { "data-figure": name }, "–"), label];
     const figures = [figure("running", "running"), figure("waiting", "waiting"), figure("kv", "of KV cache"),
-      figure("generated", "generated tokens/s"), figure("prefilled", "prompt tokens/s")];
+      figure("generated", "generated tokens/s"), figure("prefilled", "prompt tokens/s"),
+      figure("accepted", "tokens a draft")];
     this.#figures = Object.fromEntries(figures.map(([name, element]) => [name, element]));
     panel.append(
       h("ul", { class: "figures" }, figures.map(([, value, label]) => h("li", {}, value, h("span", {}, label)))),
       h("div", { class: "plot" }, this.#canvas), this.#status);
+    this.#figures.accepted.parentElement.hidden = true; // until something was drafted
     document.addEventListener("visibilitychange", () => this.#schedule());
     for (const query of ["(prefers-color-scheme: dark)", "(prefers-reduced-motion: reduce)"]) {
       matchMedia(query).addEventListener("change", () => this.restyle());
@@ -86,6 +88,8 @@ export class EngineView {
     this.#figures.kv.textContent = sample.kvUsage === null ? "–" : `${(100 * sample.kvUsage).toFixed(1)} %`;
     this.#figures.generated.textContent = rate(sample.generated);
     this.#figures.prefilled.textContent = rate(sample.prefilled);
+    this.#figures.accepted.textContent = sample.accepted === null ? "–" : sample.accepted.toFixed(2);
+    this.#figures.accepted.parentElement.hidden = sample.accepted === null;
     if (sample.generated === null) return;
     this.#samples.push(sample);
     while (this.#samples[0].time < sample.time - KEPT_MS) this.#samples.shift();

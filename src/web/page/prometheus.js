@@ -22,6 +22,19 @@ export function metric(sums, name) {
   return null;
 }
 
+// How many tokens a draft brought on average, of those since the look before; where there were none, of
+// all since the start; null where nothing was ever drafted.
+function meanAcceptance(now, before) {
+  const counts = (sums) => ["spec_decode_num_drafts_total", "spec_decode_num_accepted_tokens_total"]
+    .map((name) => metric(sums, name) ?? 0);
+  const [drafts, accepted] = counts(now.sums);
+  const [draftsBefore, acceptedBefore] = before ? counts(before.sums) : [0, 0];
+  if (drafts > draftsBefore && accepted >= acceptedBefore) {
+    return 1 + (accepted - acceptedBefore) / (drafts - draftsBefore);
+  }
+  return drafts > 0 ? 1 + accepted / drafts : null;
+}
+
 // What the engine does, from two looks at its metrics: {time (ms), sums}. A counter that fell was
 // reset by a restart.
 export function engineSample(now, before) {
@@ -38,5 +51,6 @@ export function engineSample(now, before) {
     kvUsage: metric(now.sums, "kv_cache_usage_perc"),
     generated: rate("generation_tokens_total"),
     prefilled: rate("prompt_tokens_total"),
+    accepted: meanAcceptance(now, before),
   };
 }
