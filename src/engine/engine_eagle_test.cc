@@ -185,7 +185,7 @@ TEST(EngineEagle, HeadsThatDoNotFitAreRefused) {
   EXPECT_THAT(refusal_with({{"architectures", {"LlamaForCausalLM"}}}),
               HasSubstr("names no EAGLE-3 head"));
   EXPECT_THAT(refusal_with({{"draft_vocab_size", 50}}),
-              HasSubstr("the tensor d2t is [40] I64; expected [50] I64"));
+              HasSubstr("the tensor d2t is [40] I64; expected [50] I64 or I32"));
   EXPECT_THAT(refusal_with({{"draft_vocab_size", 40}}, "qwen3-tied", "shared"),
               HasSubstr("the checkpoint has no tensor d2t, and draft_vocab_size is 40"));
   EXPECT_THAT(refusal_with({{"speculators_model_type", "eagle"}}), HasSubstr("\"eagle3\""));
@@ -196,6 +196,14 @@ TEST(EngineEagle, HeadsThatDoNotFitAreRefused) {
     return refusal_with(fields, "llama3", "eagle", "eagle");
   };
   EXPECT_EQ(refusal_of_eagle({}), "taken");
+  for (const char* name : {"LlamaForCausalLMEagle", "EagleLlamaForCausalLM", "EAGLEModel"}) {
+    EXPECT_EQ(refusal_of_eagle({{"architectures", {name}}}), "taken") << name;
+  }
+  for (const char* name :
+       {"LlamaForCausalLMEagle3", "Eagle3Qwen3ForCausalLM", "LlamaForCausalLMEAGLE3"}) {
+    EXPECT_EQ(refusal_with({{"architectures", {name}}}), "taken") << name;
+    EXPECT_THAT(refusal_of_eagle({{"architectures", {name}}}), HasSubstr("names no EAGLE head"));
+  }
   EXPECT_THAT(refusal_with({}, "llama3", "midlayer", "eagle"),
               AllOf(StartsWith("--speculative-config: the EAGLE head "),
                     HasSubstr("names no EAGLE head"), HasSubstr("\"eagle3\" takes EAGLE-3")));

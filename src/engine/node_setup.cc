@@ -104,7 +104,9 @@ cluster::Facts facts_of(const EngineConfig& config, const std::filesystem::path&
       {"--nnodes", std::to_string(config.cluster.num_nodes)},
       {"--tensor-parallel-size", std::to_string(config.tensor_parallel_size)},
       {"--pipeline-parallel-size", std::to_string(config.pipeline_parallel_size)},
-      {"--pipeline-layers", fmt::format("{}", fmt::join(config.pipeline_layers, ","))},
+      {"--pipeline-layers", config.pipeline_layers.empty()
+                                ? "none"
+                                : fmt::format("{}", fmt::join(config.pipeline_layers, ","))},
       {"the model's config.json (its hash)", hash_of_config(model)},
       {"the weights (a hash of their names, types, shapes and first bytes)",
        is_dummy ? fmt::format("dummy weights of --seed {}", config.seed) : hash_of_weights(model)},

@@ -25,14 +25,21 @@ constexpr size_t kMaxEagleConfigBytes = 4 << 20;
 constexpr int kMaxEagleConfigDepth = 32;
 constexpr const char* kAuxLayers = "eagle_aux_hidden_state_layer_ids";
 
-bool is_eagle3(std::string_view architecture) {
-  return architecture.find("Eagle3") != std::string_view::npos;
+// Publishers write the name before or behind that of the model, and "EAGLE" or "Eagle".
+bool has_name(std::string architecture, std::string_view name) {
+  std::ranges::transform(architecture, architecture.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+  return architecture.find(name) != std::string::npos;
 }
 
-// EAGLE heads are published as models of their layers.
-bool is_eagle(std::string_view architecture) {
+bool is_eagle3(const std::string& architecture) {
+  return has_name(architecture, "eagle3");
+}
+
+// EAGLE heads are also published as models of their layers.
+bool is_eagle(const std::string& architecture) {
   return architecture == "LlamaForCausalLM" || architecture == "Qwen3ForCausalLM" ||
-         (architecture.starts_with("Eagle") && !is_eagle3(architecture));
+         (has_name(architecture, "eagle") && !is_eagle3(architecture));
 }
 
 // Throws Error unless the file says that it is such a head.
@@ -41,8 +48,8 @@ void check_kind(const JsonFields& config, EagleKind kind, bool is_speculators) {
     const auto names = config.strings("architectures");
     if (!is_speculators && names && !names->empty() && is_eagle(names->front())) return;
     config.fail(is_speculators ? "speculators_model_type" : "architectures",
-                "names no EAGLE head; expected [\"LlamaForCausalLM\"] or "
-                "[\"EagleLlamaForCausalLM\"]; method \"eagle3\" takes EAGLE-3 heads");
+                "names no EAGLE head; expected [\"LlamaForCausalLM\"], "
+                "[\"LlamaForCausalLMEagle\"] or the like; method \"eagle3\" takes EAGLE-3 heads");
   }
   if (is_speculators) {
     if (config.string("speculators_model_type") != "eagle3") {
@@ -123,17 +130,26 @@ void check_eagle_sizes(const JsonFields& config, const EagleConfig& head) {
   }
 }
 
+template <typename Integer>
+int64_t integer_at(const CheckpointTensor& tensor, int64_t index) {
+  Integer value = 0;
+  std::memcpy(&value, tensor.data + static_cast<size_t>(index) * sizeof value, sizeof value);
+  return value;
+}
+
 // The tensor d2t: by draft id, what is to be added for the target's id.
 std::vector<int32_t> read_draft_ids(const CheckpointTensor& tensor, const EagleConfig& config) {
-  if (tensor.dtype != "I64" || tensor.shape != std::vector{config.draft_vocab_size}) {
-    throw Error(fmt::format("{}: the tensor d2t is {}; expected [{}] I64.", tensor.file,
+  const bool is_narrow = tensor.dtype == "I32";
+  if ((tensor.dtype != "I64" && !is_narrow) ||
+      tensor.shape != std::vector{config.draft_vocab_size}) {
+    throw Error(fmt::format("{}: the tensor d2t is {}; expected [{}] I64 or I32.", tensor.file,
                             tensor.describe(), config.draft_vocab_size));
   }
   std::vector<int32_t> ids;
   std::set<int64_t> taken;
   for (int64_t draft = 0; draft < config.draft_vocab_size; ++draft) {
-    int64_t offset = 0;
-    std::memcpy(&offset, tensor.data + static_cast<size_t>(draft) * sizeof offset, sizeof offset);
+    const int64_t offset =
+        is_narrow ? integer_at<int32_t>(tensor, draft) : integer_at<int64_t>(tensor, draft);
     const int64_t vocab = config.layers.vocab_size;
     if (offset < -draft || offset >= vocab - draft || !taken.insert(draft + offset).second) {
       throw Error(

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
@@ -281,6 +282,13 @@ std::string why_no_part(const CheckpointTensor& tensor, const ParameterMap& para
                           tensor.file, tensor.name_in_file(), tensor.describe(), config));
 }
 
+// As messages begin with it: a model may have a draft model or head beside it.
+std::string folder_of(const Checkpoint& checkpoint) {
+  if (checkpoint.tensors().empty()) return "";
+  const std::filesystem::path file(checkpoint.tensors().front().file);
+  return file.has_parent_path() ? file.parent_path().string() + ": " : "";
+}
+
 // What of a checkpoint goes where. Throws Error where the two don't match.
 Matches match(const Checkpoint& checkpoint, const ParameterMap& parameters) {
   Matches matched;
@@ -304,11 +312,11 @@ Matches match(const Checkpoint& checkpoint, const ParameterMap& parameters) {
     }
   }
   if (missing > 0) {
-    throw Error(
-        fmt::format("The checkpoint's files lack the tensor {}{}, which the model that {} "
-                    "describes needs.",
-                    first, missing == 1 ? "" : fmt::format(" and {} more", missing - 1),
-                    checkpoint.config_name()));
+    throw Error(fmt::format(
+        "{}The checkpoint's files lack the tensor {}{}, which the model that {} "
+        "describes needs.",
+        folder_of(checkpoint), first, missing == 1 ? "" : fmt::format(" and {} more", missing - 1),
+        checkpoint.config_name()));
   }
   return matched;
 }
