@@ -108,6 +108,18 @@ CASES = {
         lora=dict(r=3, lora_alpha=3, target_modules=["lm_head"]),
         save_embedding=False,
     ),
+    "ensure-tied": dict(
+        about="ensure_weight_tying: an adapter of an embedding that is the output layer, too, of both",
+        base="qwen2-tied",
+        lora=dict(r=3, lora_alpha=3, target_modules=["embed_tokens", "v_proj"], ensure_weight_tying=True),
+        save_embedding=False,
+    ),
+    "ensure-tied-saved": dict(
+        about="ensure_weight_tying: a trained copy of an embedding that is the output layer, too, of both",
+        base="qwen2-tied",
+        lora=dict(r=2, lora_alpha=4, target_modules=["q_proj"], modules_to_save=["embed_tokens"],
+                  ensure_weight_tying=True),
+    ),
     "saved": dict(
         about="modules_to_save: an embedding, an output layer and norms",
         base="qwen3-bias-sharded",

@@ -71,9 +71,6 @@ class LoraReader {
 
  private:
   void check_fits() {
-    if (adapter_.config().ensure_weight_tying && target_.has_tied_head) {
-      refuse("ensure_weight_tying of a model whose embedding is its output layer, too");
-    }
     for (const LoraModule& module : adapter_.modules()) {
       if (module.rank <= target_.max_rank) continue;
       throw Error(

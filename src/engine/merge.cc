@@ -27,14 +27,6 @@ void check_is_dense(const fs::path& model, const ModelConfig& config) {
       model.string(), config.quantization->describe({})));
 }
 
-void check_tying(const LoraAdapter& adapter, const ModelConfig& config) {
-  if (!adapter.config().ensure_weight_tying || !config.tie_word_embeddings) return;
-  throw Error(fmt::format(
-      "{}: the field ensure_weight_tying is true; expected false for a base model whose embedding "
-      "is its output layer, too.",
-      (adapter.folder() / "adapter_config.json").string()));
-}
-
 // Files beside the adapter's own: a tokenizer or a chat template that may be other than the base's.
 std::vector<std::string> files_beside(const LoraAdapter& adapter) {
   std::vector<std::string> names;
@@ -60,7 +52,6 @@ std::optional<MergeResult> merge_lora(const MergeOptions& options) {
   const ModelConfig config = load_model_config(model);
   check_is_dense(model, config);
   const LoraAdapter adapter = LoraAdapter::open(options.adapter);
-  check_tying(adapter, config);
   const Checkpoint checkpoint = Checkpoint::open(model);
   const LoraBase base = {checkpoint.tensors(), model.string(), config.tie_word_embeddings};
 

@@ -18,7 +18,10 @@ constexpr std::string_view kWeightSuffix = ".weight";
 
 class LoraFit {
  public:
-  LoraFit(const LoraAdapter& adapter, const LoraBase& base) : adapter_(adapter), base_(base) {}
+  LoraFit(const LoraAdapter& adapter, const LoraBase& base)
+      : adapter_(adapter), base_(base), config_(adapter.config()) {
+    config_.ensure_weight_tying = config_.ensure_weight_tying && base.has_tied_head;
+  }
 
   void check_shapes() const {
     for (const LoraModule& module : adapter_.modules()) check_module(module);
@@ -97,12 +100,13 @@ class LoraFit {
   }
 
   void add_if_missing(const std::string& module, std::vector<std::string>& missing) const {
-    if (!adapter_.config().targets_module(module) || adapter_.find(module) != nullptr) return;
+    if (!config_.targets_module(module) || adapter_.find(module) != nullptr) return;
     missing.push_back(module);
   }
 
   const LoraAdapter& adapter_;
   const LoraBase& base_;
+  LoraConfig config_;  // as it counts for this base
 };
 
 void check_finite(const LoraAdapter& adapter, ThreadPool& pool) {

@@ -267,7 +267,13 @@ bool LoraModuleNames::matches(std::string_view module) const {
 }
 
 bool LoraConfig::targets_module(std::string_view module) const {
-  if (excluded.matches(module) || saves_module(module) || !targets.matches(module)) return false;
+  if (excluded.matches(module) || saves_module(module)) return false;
+  // The tied output layer goes with the embedding.
+  if (ensure_weight_tying && ends_with_name(module, "lm_head") &&
+      targets_module("model.embed_tokens")) {
+    return true;
+  }
+  if (!targets.matches(module)) return false;
   if (layers.empty()) return true;
   const std::optional<int64_t> layer = layer_of(*this, module);
   return layer && std::ranges::find(layers, *layer) != layers.end();

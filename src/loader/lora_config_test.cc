@@ -44,6 +44,15 @@ TEST(LoraConfig, NamesAreWholeOrEndAfterADot) {
   EXPECT_FALSE(config.targets_module(kFirstUp));
 }
 
+TEST(LoraConfig, ATiedOutputLayerGoesWithTheEmbedding) {
+  const nlohmann::json targets = {"embed_tokens", "v_proj"};
+  EXPECT_FALSE(lora_config_with({{"target_modules", targets}}).targets_module("lm_head"));
+  const LoraConfig tied =
+      lora_config_with({{"target_modules", targets}, {"ensure_weight_tying", true}});
+  EXPECT_TRUE(tied.targets_module("lm_head"));
+  EXPECT_FALSE(lora_config_with({{"ensure_weight_tying", true}}).targets_module("lm_head"));
+}
+
 TEST(LoraConfig, ExpressionsMatchWholeNames) {
   const LoraConfig config =
       lora_config_with({{"target_modules", R"(model\.layers\.\d\..*_proj|lm_head)"}});

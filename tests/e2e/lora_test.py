@@ -181,8 +181,6 @@ class Merge(Folders):
         gguf = self.folder / "model.gguf"
         gguf.write_bytes(b"GGUF")
         self.assert_error(self.merge(gguf, ADAPTERS / "lora"), 1, "cannot be merged into a GGUF file")
-        tied = self.adapter("head-tied", {"ensure_weight_tying": True})
-        self.assert_error(self.merge(MODELS / "qwen2-tied", tied), 1, "the field ensure_weight_tying is true")
 
     def test_an_adapter_is_no_model(self):
         for command in (["generate", ADAPTERS / "lora", "-p", "x"], ["plan", ADAPTERS / "lora"],
