@@ -15,6 +15,12 @@ struct LoraPath {
   std::string path;  // the folder that PEFT has saved
 };
 
+// An adapter that a request brings along, as vLLM's LoRARequest does: it need not be loaded before.
+struct LoraRequest {
+  std::string name;
+  std::string path;  // the folder that PEFT has saved
+};
+
 // Names, meanings and defaults are vLLM's.
 struct LoraOptions {
   bool enabled = false;

@@ -164,6 +164,7 @@ PreparedRequest EngineCore::prepare(std::string request_id, Prompt prompt, Sampl
   facts.client = options.client;
   facts.client_weight = options.client_weight;
   facts.priority = options.priority;
+  take_lora_request(options);
   if (loras_->enabled() || !options.lora.empty()) {
     set_lora(facts, options.lora, std::move(options.lora_weights));
   }

@@ -40,6 +40,18 @@ void EngineCore::tell_forgotten_loras() {
   if (!ids.empty()) nodes->send_batch(encode_forgotten_loras(ids));
 }
 
+void EngineCore::take_lora_request(RequestOptions& options) {
+  if (!options.lora_request) return;
+  if (!options.lora.empty()) {
+    throw Error(
+        fmt::format("The request names the adapter {} in lora and {} in lora_request; "
+                    "expected one of them.",
+                    options.lora, options.lora_request->name));
+  }
+  loras_->load_once(*options.lora_request);
+  options.lora = options.lora_request->name;
+}
+
 // The salt begins with the adapter's hash and a line break, which no hash contains. So whatever
 // salt a client chooses, no request gets the prefixes of another adapter.
 void EngineCore::set_lora(Request& facts, const std::string& name, LoraWeightsPtr weights) {

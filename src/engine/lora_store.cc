@@ -63,6 +63,19 @@ void LoraStore::load(const std::string& name, const std::string& path, bool repl
   touch(weights, dropped);
 }
 
+void LoraStore::load_once(const LoraRequest& request) {
+  const auto is_there = [&] {
+    const std::optional<LoraAdapterInfo> known = info(request.name);
+    return known && known->path == request.path;
+  };
+  if (is_there()) return;
+  try {
+    load(request.name, request.path, false);
+  } catch (const Error&) {
+    if (!is_there()) throw;  // another thread has loaded it meanwhile
+  }
+}
+
 void LoraStore::unload(const std::string& name) {
   check_enabled();
   Dropped dropped;

@@ -38,6 +38,8 @@ class LoraStore {
   // As in LLMEngine.
   void load(const std::string& name, const std::string& path, bool replace,
             LoraPathCheck check = {});
+  // Does nothing where the folder is loaded by that name already. Throws Error as load() does.
+  void load_once(const LoraRequest& request);
   void unload(const std::string& name);
   std::vector<LoraAdapterInfo> list() const;
   // Nothing where that name is not loaded.
