@@ -40,6 +40,17 @@ class Plan(CliTest):
         self.assert_error(run("plan", "--device-memory", "80G", "--device", "cpu"), 1, "--device-memory")
         self.assert_error(run("plan", "--device-memory", "0"), 2, "--device-memory")
 
+    def test_adapters(self):
+        def bytes_of(*options):
+            plan = json.loads(run("plan", "--device", "cpu", "--json", *options).stdout)
+            return {buffer["name"]: buffer["bytes"] for buffer in plan["buffers"]}.get("adapters", 0)
+
+        self.assertEqual(bytes_of(), 0)
+        one, two, three = (bytes_of("--enable-lora", "--max-loras", n) for n in "123")
+        self.assertEqual(three - two, two - one)
+        self.assertGreater(bytes_of("--enable-lora", "--max-lora-rank", "64"), one)
+        self.assert_error(run("plan", "--max-loras", "2"), 2, "--max-loras needs --enable-lora")
+
     def test_needs_no_weights(self):
         with model_copy(without=("model.safetensors",)) as folder:
             self.assert_ok(run("plan", folder, "--load-format", "dummy"))

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/App.hpp>
 #include <algorithm>
 #include <optional>
 #include <ostream>
@@ -12,6 +13,7 @@
 #include "cli/commands/command.h"
 #include "cli/json_lines.h"
 #include "cli/options/engine_options.h"
+#include "cli/options/lora_options.h"
 #include "cli/options/option_helpers.h"
 #include "cli/terminal/text_format.h"
 #include "cli/usage_error.h"
@@ -22,6 +24,7 @@ namespace {
 constexpr const char* kPlanFooter = R"(Examples:
   quire plan ~/models/Qwen3-0.6B
   quire plan ~/models/Qwen3-0.6B --kv-cache-memory-bytes 4G --max-model-len 8K --json
+  quire plan ~/models/Qwen3-0.6B --enable-lora --max-loras 8
   quire plan ~/models/Llama-3.1-405B --pipeline-parallel-size 4 --tensor-parallel-size 8 --device-memory 80G)";
 
 constexpr int64_t kMostDeviceMemory = int64_t{1} << 50;
@@ -159,12 +162,18 @@ class PlanCommand : public Command {
                 throw UsageError(fmt::format("--device-memory: expected 1 to {}, got {}",
                                              kMostDeviceMemory, text));
               });
+    add_lora_engine_options(*app_, config_.lora);
     add_engine_options(*app_, config_, /*seed_is_taken=*/false);
   }
 
   const CLI::App& app() const override { return *app_; }
 
   int run(Terminal& terminal) override {
+    for (const char* option : {"--max-loras", "--max-lora-rank", "--max-cpu-loras"}) {
+      if (app_->count(option) > 0 && !config_.lora.enabled) {
+        throw UsageError(fmt::format("{} needs --enable-lora", option));
+      }
+    }
     config_.model = model_folder(config_.model);
     const MemoryPlan memory =
         device_memory_ ? plan_for_gpus(config_, *device_memory_) : plan(config_);
