@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -119,6 +120,16 @@ void set_speculative_field(SpeculativeConfig& config, const std::string& name, c
   refuse_speculative_field(name);
 }
 
+// As vLLM does where there is only a model: by its name.
+std::string method_for(std::string model) {
+  while (model.ends_with('/')) model.pop_back();
+  model.erase(0, model.rfind('/') + 1);
+  std::ranges::transform(model, model.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+  if (model.find("eagle3") != std::string::npos) return "eagle3";
+  return model.find("eagle") != std::string::npos ? "eagle" : "draft_model";
+}
+
 Json parse_speculative_object(const std::string& text) {
   try {
     return parse_json_object(text, "--speculative-config", {.max_depth = 2});
@@ -133,7 +144,9 @@ SpeculativeConfig parse_speculative_config(const std::string& text) {
   const Json object = parse_speculative_object(text);
   SpeculativeConfig config;
   for (const auto& [name, value] : object.items()) set_speculative_field(config, name, value);
-  if (!object.contains("method")) {
+  if (!object.contains("method") && !config.model.empty()) {
+    config.method = method_for(config.model);
+  } else if (!object.contains("method")) {
     throw UsageError(
         "--speculative-config: there is no method; expected an object like "
         "{\"method\": \"ngram\"}");

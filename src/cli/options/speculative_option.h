@@ -6,8 +6,9 @@
 
 namespace quire::cli {
 
-// A JSON object of SpeculativeConfig's fields. Throws UsageError if it is no object, has no method,
-// an unknown field, or a value of another type. The engine checks ranges.
+// A JSON object of SpeculativeConfig's fields. Without a method that of its model's name. Throws
+// UsageError if it is no object, has neither, an unknown field, or a value of another type. The
+// engine checks ranges.
 SpeculativeConfig parse_speculative_config(const std::string& text);
 
 }  // namespace quire::cli

@@ -31,6 +31,18 @@ TEST(SpeculativeOption, ReadsEveryField) {
   EXPECT_FALSE(config.adaptive);
 }
 
+TEST(SpeculativeOption, AModelsNameIsEnough) {
+  const auto method_of = [](const std::string& model) {
+    return parse_speculative_config(R"({"num_speculative_tokens": 3, "model": ")" + model + "\"}")
+        .method;
+  };
+  EXPECT_EQ(method_of("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"), "eagle3");
+  EXPECT_EQ(method_of("models/lexicon-eagle3/"), "eagle3");
+  EXPECT_EQ(method_of("yuhuili/EAGLE-LLaMA3-Instruct-8B"), "eagle");
+  EXPECT_EQ(method_of("/of/eagles/Qwen3-0.6B"), "draft_model");
+  EXPECT_EQ(method_of("Qwen/Qwen3-0.6B"), "draft_model");
+}
+
 struct BadText {
   std::string text;
   std::string sentence;
