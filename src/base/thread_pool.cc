@@ -1,7 +1,6 @@
 #include "base/thread_pool.h"
 
 #include <fmt/format.h>
-#include <hwloc.h>
 #include <immintrin.h>
 #include <pthread.h>
 #include <sched.h>
@@ -18,6 +17,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/cpu_placement.h"
 #include "base/memory_reserve.h"
 #include "quire/error.h"
 
@@ -220,52 +220,8 @@ void ThreadPool::parallel_for(int64_t num_tasks,
   state_->rethrow_error();
 }
 
-namespace {
-
-// Adds the CPUs of `set`'s cores to `topology`: the first of each core, then the rest.
-void add_cores(hwloc_topology_t handle, CpuTopology& topology) {
-  const int num_cores = hwloc_get_nbobjs_by_type(handle, HWLOC_OBJ_CORE);
-  std::vector<int> siblings;
-  for (int i = 0; i < num_cores; ++i) {
-    const hwloc_obj_t core =
-        hwloc_get_obj_by_type(handle, HWLOC_OBJ_CORE, static_cast<unsigned>(i));
-    int cpu = hwloc_bitmap_first(core->cpuset);
-    if (cpu >= 0) topology.cpus.push_back(cpu);
-    for (cpu = hwloc_bitmap_next(core->cpuset, cpu); cpu >= 0;
-         cpu = hwloc_bitmap_next(core->cpuset, cpu)) {
-      siblings.push_back(cpu);
-    }
-  }
-  topology.num_physical_cores = static_cast<int>(topology.cpus.size());
-  topology.cpus.insert(topology.cpus.end(), siblings.begin(), siblings.end());
-}
-
-// For systems that do not tell about cores: every CPU counts as one.
-void add_allowed_cpus(CpuTopology& topology) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) CPU_SET(0, &set);
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) topology.cpus.push_back(cpu);
-  }
-  topology.num_physical_cores = static_cast<int>(topology.cpus.size());
-}
-
-}  // namespace
-
 CpuTopology cpu_topology() {
-  CpuTopology topology;
-  hwloc_topology_t handle = nullptr;
-  if (hwloc_topology_init(&handle) == 0) {
-    // Cores only: looking for devices takes time and loads drivers' libraries.
-    hwloc_topology_set_io_types_filter(handle, HWLOC_TYPE_FILTER_KEEP_NONE);
-    hwloc_topology_set_flags(
-        handle, HWLOC_TOPOLOGY_FLAG_RESTRICT_TO_CPUBINDING | HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM);
-    if (hwloc_topology_load(handle) == 0) add_cores(handle, topology);
-    hwloc_topology_destroy(handle);
-  }
-  if (topology.cpus.empty()) add_allowed_cpus(topology);
-  return topology;
+  return numa_topology().cpus;
 }
 
 }  // namespace quire

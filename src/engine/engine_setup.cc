@@ -9,6 +9,7 @@
 
 #include "base/ceil_div.h"
 #include "base/cpu_features.h"
+#include "base/cpu_placement.h"
 #include "base/thread_pool.h"
 #include "cluster/machine_share.h"
 #include "core/device_library.h"
@@ -291,6 +292,14 @@ void set_gpu_drafts(const EngineConfig& config, PlanRequest& request) {
   request.max_drafts = max_gpu_drafts_of(config);
 }
 
+std::string describe_threads(int threads_per_rank, int num_ranks, bool pins_threads) {
+  const int count = threads_per_rank * num_ranks;
+  const std::string where =
+      pins_threads ? describe(place_ranks(numa_topology(), threads_per_rank, num_ranks))
+                   : "not pinned, as other processes have this machine's CPUs, too";
+  return fmt::format("{} thread{}: {}", count, count == 1 ? "" : "s", where);
+}
+
 // What the nodes agree on before they plan their memory.
 struct SharedMachine {
   cluster::MachineShare share;
@@ -405,6 +414,10 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   setup.plan.model = config.model;
   setup.plan.device_name = choice.name;
   setup.plan.device_note = choice.note;
+  if (!on_gpu) {
+    setup.plan.threads =
+        describe_threads(request.threads_per_rank, num_here, setup.executor.pins_threads);
+  }
 
   RunnerOptions& runner = setup.executor.runner;
   runner = runner_options(request, setup.plan.num_blocks);

@@ -17,6 +17,7 @@
 
 #include "base/blocking_queue.h"
 #include "base/check.h"
+#include "base/cpu_placement.h"
 #include "base/memory_reserve.h"
 #include "base/thread_pool.h"
 #include "dist/communicator.h"
@@ -80,6 +81,8 @@ class ThreadExecutor final : public Executor {
   // A rank's index among those in this process.
   int place_of(const Rank& rank) const { return places_.place_of(rank.index); }
   void start_threads(Rank& rank, const Checkpoint* checkpoint);
+  // Binds the rank's thread, which calls it, and its memory. Returns where its pool runs.
+  CpuPlacement take_place(const Rank& rank) const;
   // The body of a rank's thread.
   void run_rank(Rank& rank, const Checkpoint* checkpoint);
   std::unique_ptr<RankRunner> make_runner(Rank& rank, ThreadPool& pool,
@@ -141,16 +144,6 @@ class ThreadExecutor final : public Executor {
   std::mutex error_mutex_;
   std::exception_ptr error_;
 };
-
-// The CPUs of one rank: its share of the machine's, physical cores first. Empty (no pinning) if the
-// ranks want more threads than there are CPUs.
-std::vector<int> cpus_of_rank(int rank, int threads_per_rank, int num_ranks) {
-  const std::vector<int> cpus = cpu_topology().cpus;
-  if (static_cast<size_t>(threads_per_rank) * static_cast<size_t>(num_ranks) > cpus.size())
-    return {};
-  const auto begin = cpus.begin() + static_cast<std::ptrdiff_t>(rank) * threads_per_rank;
-  return {begin, begin + threads_per_rank};
-}
 
 // More than an engine makes, with room for those that a watcher still counts.
 constexpr int64_t kAllSteps = std::numeric_limits<int64_t>::max() / 2;
@@ -327,11 +320,8 @@ void ThreadExecutor::run_rank(Rank& rank, const Checkpoint* checkpoint) {
   std::optional<Stream> stream;
   std::unique_ptr<RankRunner> runner;
   try {
-    pool.emplace(options_.threads_per_rank,
-                 options_.pins_threads ? cpus_of_rank(place_of(rank), options_.threads_per_rank,
-                                                      static_cast<int>(ranks_.size()))
-                                       : std::vector<int>(),
-                 options_.memory_reserve);
+    const CpuPlacement placement = take_place(rank);
+    pool.emplace(options_.threads_per_rank, placement.cpus, options_.memory_reserve);
     runner = make_runner(rank, *pool, stream);
     runner->load(checkpoint, place_of(rank) == 0 ? options_.on_progress : ProgressCallback());
     // Errors of a group's start are thrown here, not with the first request.
@@ -348,6 +338,17 @@ void ThreadExecutor::run_rank(Rank& rank, const Checkpoint* checkpoint) {
     fail();
   }
   if (hands_over()) part(*runner);
+}
+
+CpuPlacement ThreadExecutor::take_place(const Rank& rank) const {
+  if (!options_.pins_threads) return {};
+  const NumaTopology topology = numa_topology();
+  const auto places =
+      place_ranks(topology, options_.threads_per_rank, static_cast<int>(ranks_.size()));
+  const CpuPlacement& place = places[static_cast<size_t>(place_of(rank))];
+  // Before the pool starts its threads, which are bound as this one is.
+  run_at(place, topology);
+  return place;
 }
 
 void ThreadExecutor::part(RankRunner& runner) {

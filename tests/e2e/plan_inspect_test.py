@@ -1,6 +1,7 @@
 """quire plan and quire inspect."""
 
 import json
+import os
 import unittest
 
 from support import CPU, FLOAT8, LEXICON, SOURCE_DIR, CliTest, float8_lexicon_config, lexicon_config, model_copy, run
@@ -99,6 +100,27 @@ class Plan(CliTest):
         exact = buffers("--quantization", "int8", "--dtype", "float32")
         self.assertEqual(exact["MLP weights"]["detail"], "int8 in groups of 32, activations float32")
         self.assertEqual(exact["MLP weights"]["bytes"] * 32, dense["MLP weights"]["bytes"] * 17)
+
+    def test_where_threads_run(self):
+        plan = json.loads(run("plan", "--json", "--device", "cpu", "--threads", "1").stdout)
+        self.assertRegex(plan["threads"], r"^1 thread: CPU \d+ of NUMA node \d+$")
+        self.assertIn(plan["threads"], run("plan", "--device", "cpu", "--threads", "1").stdout)
+        many = json.loads(run("plan", "--json", "--device", "cpu", "--threads", "1000").stdout)
+        self.assertEqual(many["threads"], "1000 threads: not pinned")
+
+    def test_ranks_are_spread_over_numa_nodes(self):
+        if not {0, 1} <= os.sched_getaffinity(0):
+            self.skipTest("hwloc's made-up machine has CPUs 0 and 1")
+        two_nodes = {"HWLOC_SYNTHETIC": "numanode:2 core:1 pu:1"}
+        options = ("--device", "cpu", "--threads", "2")
+        ranks = run("plan", "--json", *options, "--tensor-parallel-size", "2", env=two_nodes)
+        self.assertEqual(json.loads(ranks.stdout)["threads"],
+                         "2 threads: 2 ranks: CPU 0 of NUMA node 0; CPU 1 of NUMA node 1")
+        one = run("plan", "--json", *options, env=two_nodes)
+        self.assertEqual(json.loads(one.stdout)["threads"], "2 threads: CPUs 0-1 of NUMA nodes 0 and 1")
+        # Where the system refuses, as the second node is not there, it runs all the same.
+        answer = ("generate", "-p", "define apple", "--chat", "--temperature", "0", "--max-tokens", "8", *options)
+        self.assertEqual(run(*answer, env=two_nodes).stdout, run(*answer).stdout)
 
     def test_a_kv_cache_of_a_byte_an_element(self):
         for dtype, bytes_per_head in (("fp8", 64), ("fp8_e5m2", 64), ("int8", 64 + 4)):

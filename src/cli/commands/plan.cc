@@ -49,6 +49,7 @@ Json to_json(const MemoryPlan& plan) {
   json["device_name"] = plan.device_name;
   json["device_note"] = plan.device_note;
   json["dtype"] = plan.dtype;
+  json["threads"] = plan.threads;
   json["num_parameters"] = plan.num_parameters;
   json["tensor_parallel_size"] = plan.tensor_parallel_size;
   json["pipeline_parallel_size"] = plan.pipeline_parallel_size;
@@ -114,6 +115,7 @@ void print_table(const MemoryPlan& plan, Terminal& terminal) {
                      plan.tensor_parallel_size,
                      stages == 1 ? "" : fmt::format(", pipeline parallel size {}", stages));
   if (!plan.device_note.empty()) out << "  " << plan.device_note << '\n';
+  if (!plan.threads.empty()) out << "  " << plan.threads << '\n';
   out << '\n';
   heading("Memory");
   Table buffers(
