@@ -292,11 +292,12 @@ void set_gpu_drafts(const EngineConfig& config, PlanRequest& request) {
   request.max_drafts = max_gpu_drafts_of(config);
 }
 
-std::string describe_threads(int threads_per_rank, int num_ranks, bool pins_threads) {
+std::string describe_threads(const NumaTopology& topology, int threads_per_rank, int num_ranks,
+                             bool pins_threads) {
   const int count = threads_per_rank * num_ranks;
-  const std::string where =
-      pins_threads ? describe(place_ranks(numa_topology(), threads_per_rank, num_ranks))
-                   : "not pinned, as other processes have this machine's CPUs, too";
+  const std::string where = pins_threads
+                                ? describe(place_ranks(topology, threads_per_rank, num_ranks))
+                                : "not pinned, as other processes have this machine's CPUs, too";
   return fmt::format("{} thread{}: {}", count, count == 1 ? "" : "s", where);
 }
 
@@ -304,17 +305,21 @@ std::string describe_threads(int threads_per_rank, int num_ranks, bool pins_thre
 struct SharedMachine {
   cluster::MachineShare share;
   int64_t available_bytes = 0;  // of main memory, over all ranks
+  NumaTopology topology;
 };
 
 SharedMachine share_machine(cluster::NodeGroup* nodes) {
-  const CpuTopology cpus = cpu_topology();
+  NumaTopology topology = numa_topology();
   if (nodes == nullptr) {
-    return {.share = {.num_cores = cpus.num_physical_cores}, .available_bytes = available_memory()};
+    return {.share = {.num_cores = topology.cpus.num_physical_cores},
+            .available_bytes = available_memory(),
+            .topology = std::move(topology)};
   }
-  const auto share = cluster::share_machine(*nodes, cluster::machine_number(), cpus);
+  const auto share = cluster::share_machine(*nodes, cluster::machine_number(), topology.cpus);
   return {.share = share,
           .available_bytes =
-              nodes->agree_least(available_memory() / share.num_nodes) * nodes->num_nodes()};
+              nodes->agree_least(available_memory() / share.num_nodes) * nodes->num_nodes(),
+          .topology = std::move(topology)};
 }
 
 std::vector<cluster::GpuId> gpus_of(const DeviceChoice& choice, int first, int count) {
@@ -415,8 +420,8 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   setup.plan.device_name = choice.name;
   setup.plan.device_note = choice.note;
   if (!on_gpu) {
-    setup.plan.threads =
-        describe_threads(request.threads_per_rank, num_here, setup.executor.pins_threads);
+    setup.plan.threads = describe_threads(machine.topology, request.threads_per_rank, num_here,
+                                          setup.executor.pins_threads);
   }
 
   RunnerOptions& runner = setup.executor.runner;
