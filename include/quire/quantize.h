@@ -37,7 +37,10 @@ struct QuantizeOptions {
   // ...} in each line, each a text of its own. Empty: each number is rounded to the nearest.
   std::filesystem::path calibration{};
   int64_t max_calibration_tokens = 65536;  // of the text; >= 1
-  int threads = 0;                         // 0: the physical cores
+  // Whether the calibration text measures scales of keys and values, which float8 KV caches take.
+  // Float8 weights need a calibration text for nothing else.
+  bool kv_scales = false;
+  int threads = 0;  // 0: the physical cores
   // Called now and then on the calling thread with the bytes done so far and the bytes of the whole
   // checkpoint. Returning false ends the work.
   std::function<bool(int64_t done, int64_t total)> on_progress{};

@@ -73,8 +73,14 @@ void check_options(const QuantizeOptions& options) {
     throw Error(fmt::format("max_calibration_tokens is {}; expected 1 or more.",
                             options.max_calibration_tokens));
   }
-  if (options.scheme == QuantizeScheme::kFp8 && !options.calibration.empty()) {
-    throw Error("A calibration text is of use for integers; float8 is rounded to the nearest.");
+  if (options.kv_scales && options.calibration.empty()) {
+    throw Error("Scales of keys and values are measured by a calibration text; none is given.");
+  }
+  if (options.scheme == QuantizeScheme::kFp8 && !options.calibration.empty() &&
+      !options.kv_scales) {
+    throw Error(
+        "A calibration text is of use for integers, and for scales of keys and values; float8 is "
+        "rounded to the nearest.");
   }
   if (options.output_layer &&
       (options.scheme == QuantizeScheme::kFp8 || options.output_layer == QuantizeScheme::kFp8)) {
@@ -205,7 +211,9 @@ QuantizeResult write_rounded(const QuantizeOptions& options, const Source& sourc
   result.bytes_before = static_cast<int64_t>(source.plan.source_bytes);
   result.bytes_after = static_cast<int64_t>(written.bytes);
   result.relative_error = std::sqrt(written.squared_error);
-  if (calibration) result.relative_output_error = std::sqrt(written.squared_output_error);
+  if (calibration && options.scheme != QuantizeScheme::kFp8) {
+    result.relative_output_error = std::sqrt(written.squared_output_error);
+  }
   return result;
 }
 
@@ -217,7 +225,7 @@ std::optional<QuantizeResult> quantize(const QuantizeOptions& options) {
   ModelConfig config = load_model_config(model);
   Checkpoint checkpoint = Checkpoint::open(model);
   const RoundingTargets targets = targets_of(options, config);
-  QuantisePlan plan = plan_quantisation(checkpoint, config, targets);
+  QuantisePlan plan = plan_quantisation(checkpoint, config, targets, options.kv_scales);
   const Source source = {model, std::move(config), std::move(checkpoint), targets, std::move(plan)};
 
   ThreadPool pool(options.threads > 0 ? options.threads : cpu_topology().num_physical_cores);

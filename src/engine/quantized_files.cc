@@ -48,6 +48,14 @@ Json group_of(const std::string& target, const WeightScheme& scheme) {
           {"format", format_of(scheme)}};
 }
 
+// A scale for each layer's keys, and one for its values.
+Json kv_cache_of(const QuantisePlan& plan) {
+  if (!plan.has_kv_scales) return nullptr;
+  Json cache = arguments_of(8, "float", true, "tensor");
+  cache["dynamic"] = false;
+  return cache;
+}
+
 // The layers that stay. transformers has an output layer for tied models, too, and would look for
 // its scales.
 std::vector<std::string> ignored_layers(const QuantisePlan& plan) {
@@ -68,7 +76,7 @@ void set_quantization(Json& config, const RoundingTargets& targets, const Quanti
   config["quantization_config"] = {
       {"quant_method", "compressed-tensors"}, {"format", format_of(targets.layers.scheme)},
       {"quantization_status", "compressed"},  {"config_groups", std::move(groups)},
-      {"ignore", ignored_layers(plan)},       {"kv_cache_scheme", nullptr}};
+      {"ignore", ignored_layers(plan)},       {"kv_cache_scheme", kv_cache_of(plan)}};
 }
 
 }  // namespace quire

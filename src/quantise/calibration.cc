@@ -6,6 +6,7 @@
 #include <cmath>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "base/ceil_div.h"
@@ -131,7 +132,18 @@ void Calibration::begin_layer(int64_t layer) {
   make_layer(layer);
   grams_ = std::make_unique<GramObserver>(loops_);
   factors_.clear();
-  run_text(*grams_, /*keeps_states=*/true);
+  largest_ = {};
+  if (target_.scheme.is_integer()) return run_text(*grams_, /*keeps_states=*/true);
+  EndObserver observer(loops_);
+  run_text(observer, /*keeps_states=*/true);
+}
+
+KvMagnitudes Calibration::kv_magnitudes() const {
+  if (std::isfinite(largest_.keys) && std::isfinite(largest_.values)) return largest_;
+  throw Error(fmt::format(
+      "model.layers.{}.self_attn: with the calibration text its keys or values are not finite (NaN "
+      "or infinity); quire check looks for the cause.",
+      layer_));
 }
 
 RoundedMatrix Calibration::round(const std::string& module, const std::vector<float>& values) {
@@ -281,9 +293,24 @@ void Calibration::run_step(CalibrationStep& step, LinearObserver& observer, bool
     previous = {matrix_of(hidden, config_.hidden_size), matrix_of(residual, config_.hidden_size)};
   }
   const IntermediateTensors state = model_->forward(context, previous);
-  if (keeps_states) return;
+  if (keeps_states) return note_cache();
   copy_rows_of(state.hidden, step.hidden);
   copy_rows_of(state.residual, step.residual);
+}
+
+// What earlier steps have left in the cache counts again, and changes nothing.
+void Calibration::note_cache() {
+  const auto largest = [](const Buffer& buffer, float so_far) {
+    const std::span numbers(reinterpret_cast<const float*>(buffer.data()),
+                            buffer.size() / sizeof(float));
+    for (const float number : numbers) {
+      // A NaN is kept.
+      if (!(std::abs(number) <= so_far)) so_far = std::abs(number);
+      if (std::isnan(so_far)) break;
+    }
+    return so_far;
+  };
+  largest_ = {largest(keys_, largest_.keys), largest(values_, largest_.values)};
 }
 
 }  // namespace quire

@@ -6,7 +6,7 @@
 // layer and collects the Gram matrix of the inputs of each of its matrices; round() rounds a matrix
 // by it (GPTQ); replace() puts the rounded matrix into the layer; end_layer() runs the text through
 // the changed layer, so that the next layer sees its real inputs. All of these throw WorkEnded
-// where the loops do.
+// where the loops do. Float8 is rounded to the nearest, so no Gram matrices are collected for it.
 //
 // Memory: a layer's weights in float32, two vectors of the hidden size for each token, and for a
 // matrix of k inputs k^2 numbers. Thread safety: one thread at a time, which runs the loops.
@@ -30,6 +30,12 @@
 
 namespace quire {
 
+// The largest magnitudes of a layer's keys and values, as they lie in the cache.
+struct KvMagnitudes {
+  float keys = 0;
+  float values = 0;
+};
+
 class Calibration {
  public:
   // Windows have at least one token each, all of them the model's. References outlive the object.
@@ -38,7 +44,9 @@ class Calibration {
   ~Calibration();
 
   void begin_layer(int64_t layer);
-  // The matrix of a module of the layer, values [n, k].
+  // After begin_layer(): of the text's tokens. Throws Error where one is not finite.
+  KvMagnitudes kv_magnitudes() const;
+  // The matrix of a module of the layer, values [n, k]; of integers.
   RoundedMatrix round(const std::string& module, const std::vector<float>& values);
   // After round(): the squares of some of the module's outputs for the text, if its weights were
   // these. The same outputs each time.
@@ -59,6 +67,7 @@ class Calibration {
   // Runs the text through the layer. With `keeps_states` the states become the layer's outputs.
   void run_text(LinearObserver& observer, bool keeps_states);
   void run_step(CalibrationStep& step, LinearObserver& observer, bool keeps_states);
+  void note_cache();
   const InputFactor& factor_of(const std::string& module);
 
   const Checkpoint& checkpoint_;
@@ -78,6 +87,7 @@ class Calibration {
   Buffer keys_;
   Buffer values_;
   std::vector<KvCacheView> caches_;
+  KvMagnitudes largest_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<GramObserver> grams_;
   std::map<const ops::Weight*, InputFactor> factors_;

@@ -54,8 +54,11 @@ WrittenTensor dense_tensor(std::string name, DType dtype, std::vector<int64_t> s
 
 class Planner {
  public:
-  Planner(const Checkpoint& checkpoint, const ModelConfig& config, const RoundingTargets& targets)
-      : checkpoint_(checkpoint), config_(config), targets_(targets), dense_(dense_model(config)) {}
+  Planner(const Checkpoint& checkpoint, const ModelConfig& config, const RoundingTargets& targets,
+          bool has_kv_scales)
+      : checkpoint_(checkpoint), config_(config), targets_(targets), dense_(dense_model(config)) {
+    plan_.has_kv_scales = has_kv_scales;
+  }
 
   QuantisePlan plan() {
     add_matrix(std::string(kEmbeddingModule),
@@ -71,7 +74,8 @@ class Planner {
       // values stay as large as they were.
       const bool is_given_up = is_float8_attention_scale(tensor.name) ||
                                (config_.quantization && is_unused_by_quantised_layers(tensor.name));
-      if (is_given_up && !is_kv_cache_scale(tensor.name)) continue;
+      const bool is_kv_scale = is_kv_cache_scale(tensor.name);
+      if (is_kv_scale ? plan_.has_kv_scales : is_given_up) continue;
       plan_.copied.push_back(&tensor);
     }
     plan_.source_bytes = checkpoint_.total_bytes();
@@ -136,7 +140,8 @@ std::vector<WrittenTensor> QuantisePlan::written(DType dense_dtype) const {
   for (const CheckpointTensor* tensor : copied) {
     tensors.push_back({tensor->name, tensor->dtype, tensor->shape, tensor->bytes});
   }
-  for (const PlannedMatrix& matrix : matrices) {
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    const PlannedMatrix& matrix = matrices[i];
     if (matrix.rounded_to) {
       for (WrittenTensor& tensor :
            tensors_of(*matrix.rounded_to, matrix.module, matrix.shape.n, matrix.shape.k)) {
@@ -146,14 +151,21 @@ std::vector<WrittenTensor> QuantisePlan::written(DType dense_dtype) const {
       tensors.push_back(
           dense_tensor(matrix.module + ".weight", dense_dtype, {matrix.shape.n, matrix.shape.k}));
     }
+    const bool ends_layer = i + 1 == matrices.size() || matrices[i + 1].layer != matrix.layer;
+    if (!has_kv_scales || !ends_layer || matrix.layer < 0) continue;
+    for (const char* leaf : {"k_scale", "v_scale"}) {
+      tensors.push_back(
+          dense_tensor(fmt::format("{}{}.self_attn.{}", kLayerPrefix, matrix.layer, leaf),
+                       DType::kFloat32, {1}));
+    }
   }
   return tensors;
 }
 
 QuantisePlan plan_quantisation(const Checkpoint& checkpoint, const ModelConfig& config,
-                               const RoundingTargets& targets) {
+                               const RoundingTargets& targets, bool has_kv_scales) {
   check_fits(checkpoint, config);
-  QuantisePlan plan = Planner(checkpoint, config, targets).plan();
+  QuantisePlan plan = Planner(checkpoint, config, targets, has_kv_scales).plan();
   for (const PlannedMatrix& matrix : plan.matrices) {
     if (matrix.rounded_to) return plan;
   }

@@ -39,7 +39,9 @@ struct QuantisePlan {
   std::vector<PlannedMatrix> matrices;
   std::vector<std::string> kept;  // linear layers that are not rounded
   std::string output;             // the module of the output layer where that is rounded
-  size_t source_bytes = 0;        // of the whole checkpoint
+  // Whether scales of keys and values follow the matrices of each layer.
+  bool has_kv_scales = false;
+  size_t source_bytes = 0;  // of the whole checkpoint
 
   // What is written, in this order.
   std::vector<WrittenTensor> written(DType dense_dtype) const;
@@ -47,8 +49,9 @@ struct QuantisePlan {
 
 // Compares the checkpoint with the model that the config describes first: throws Error where they
 // don't match, and where no layer can be rounded. A layer whose inputs are no whole groups is kept.
-// The checkpoint outlives the plan.
+// The checkpoint outlives the plan. `has_kv_scales`: new scales of keys and values are written, and
+// not those that the checkpoint has.
 QuantisePlan plan_quantisation(const Checkpoint& checkpoint, const ModelConfig& config,
-                               const RoundingTargets& targets);
+                               const RoundingTargets& targets, bool has_kv_scales = false);
 
 }  // namespace quire

@@ -24,6 +24,15 @@ constexpr size_t kCopiedBytes = size_t{16} << 20;
 // Rows that are in memory as float32 where they are not calibrated.
 constexpr int64_t kRowsInFloat = 4096;
 
+// What float8 e4m3 holds at most, and the part of it that the largest magnitude of a calibration
+// text gets: other texts have some that are larger, and float8's numbers are as close below.
+constexpr float kLargestInCache = 448;
+constexpr float kCalibratedShare = 0.5F;
+
+float kv_scale(float largest) {
+  return largest > 0 ? largest / (kLargestInCache * kCalibratedShare) : 1;
+}
+
 // Squares of differences, over those of the numbers themselves.
 class SquaredError {
  public:
@@ -108,7 +117,17 @@ class Quantiser {
       do_matrix(matrix, is_calibrated);
       advance(matrix.source_bytes);
     }
-    if (is_calibrated) calibration_->end_layer();
+    if (!is_calibrated) return;
+    if (weights_.plan.has_kv_scales) write_kv_scales();
+    calibration_->end_layer();
+  }
+
+  // Of the layer, whose inputs are real ones, but for its own rounding.
+  void write_kv_scales() {
+    const KvMagnitudes largest = calibration_->kv_magnitudes();
+    for (const float magnitude : {largest.keys, largest.values}) {
+      writer_.write(narrow_floats(DType::kFloat32, {kv_scale(magnitude)}));
+    }
   }
 
   void do_matrix(const PlannedMatrix& matrix, bool is_calibrated) {
@@ -154,12 +173,18 @@ class Quantiser {
   RoundedMatrix calibrated(const PlannedMatrix& matrix, const MatrixSource& source) {
     const std::vector<float> values = source.read({0, source.n()}, loops_);
     check_finite(matrix.module, values);
-    RoundedMatrix rounded = calibration_->round(matrix.module, values);
+    const RoundingTarget& target = *matrix.rounded_to;
+    const bool by_inputs = target.scheme.is_integer();
+    RoundedMatrix rounded = by_inputs
+                                ? calibration_->round(matrix.module, values)
+                                : round_to_nearest(target, values, source.n(), source.k(), loops_);
     std::vector<float> stands_for(values.size());
-    dequantise(*matrix.rounded_to, rounded, stands_for.data(), loops_);
+    dequantise(target, rounded, stands_for.data(), loops_);
     const std::vector<float> differences = add_error(values, stands_for);
-    output_error_.add(calibration_->squared_outputs(matrix.module, differences),
-                      calibration_->squared_outputs(matrix.module, values));
+    if (by_inputs) {
+      output_error_.add(calibration_->squared_outputs(matrix.module, differences),
+                        calibration_->squared_outputs(matrix.module, values));
+    }
     calibration_->replace(matrix.module, stands_for);
     return rounded;
   }

@@ -1,5 +1,6 @@
 """quire quantize and quire perplexity: folders that are written, read back and run; errors; figures."""
 
+import array
 import json
 import math
 import pathlib
@@ -40,6 +41,12 @@ def write_with_62_of_128(source, path):
             shape = [kept[shape[0]], *shape[1:]]
         tensors[name] = (dtype, shape, data)
     write_safetensors(path, tensors)
+
+
+def times_power_of_two(data, power):
+    """Numbers in bfloat16, all of them normal, times 2 to that power; zeros stay."""
+    values = array.array("H", data)
+    return array.array("H", [value + (power << 7) if value & 0x7F80 else value for value in values]).tobytes()
 
 
 class Folders(CliTest):
@@ -122,6 +129,40 @@ class Quantize(Folders):
         for arguments in ((), ("--kv-cache-dtype", "fp8_e5m2")):
             self.assert_ok(run("generate", scaled, "-p", "define apple", "--max-tokens", 4, *arguments))
         self.assertEqual(self.answer(scaled), expected)
+
+    # A model whose values are too large for float8 answers like one whose values are not.
+    def test_scales_of_the_kv_cache_are_measured(self):
+        large = self.folder / "large"
+        large.mkdir()
+        for path in LEXICON.iterdir():
+            if path.name != "model.safetensors":
+                (large / path.name).symlink_to(path)
+        tensors = read_safetensors(LEXICON / "model.safetensors")
+        for name, (dtype, shape, data) in tensors.items():
+            if ".v_proj." in name:
+                tensors[name] = (dtype, shape, times_power_of_two(data, 12))
+            elif ".o_proj." in name:
+                tensors[name] = (dtype, shape, times_power_of_two(data, -12))
+        write_safetensors(large / "model.safetensors", tensors)
+        for scheme in ("fp8", "int4"):
+            scales = {}
+            for name, model in (("usual", LEXICON), ("larger", large)):
+                self.quantize("--scheme", scheme, "--calibrate", self.text, "--kv-scales", model=model, out=scheme + name)
+                made = read_safetensors(self.folder / (scheme + name) / "model.safetensors")
+                scales[name] = {name: struct.unpack("<f", data)[0] for name, (dtype, shape, data) in made.items()
+                                if name.endswith((".k_scale", ".v_scale")) and (dtype, shape) == ("F32", [1])}
+            self.assertEqual(len(scales["usual"]), 16)
+            for name, scale in scales["usual"].items():
+                self.assertGreater(scale, 0)
+                self.assertEqual(scales["larger"][name], scale * (4096 if "v_scale" in name else 1), name)
+            answers = [run("generate", self.folder / (scheme + name), *QUESTION, "--device", "cpu", "--kv-cache-dtype", "fp8")
+                       for name in ("usual", "larger")]
+            self.assert_ok(answers[0])
+            self.assertIn("fruit", answers[0].stdout)
+            self.assertEqual(answers[1].stdout, answers[0].stdout)
+        config = json.loads((self.folder / "fp8usual" / "config.json").read_text())
+        self.assertEqual(config["quantization_config"]["kv_cache_scheme"],
+                         {"num_bits": 8, "type": "float", "symmetric": True, "strategy": "tensor", "dynamic": False})
 
     def test_layers_that_a_group_does_not_divide_stay(self):
         summary = self.quantize("--group-size", "128")  # of 576 inputs
@@ -315,6 +356,9 @@ class Quantize(Folders):
         self.assert_error(run("quantize", LEXICON, self.folder / "out", "--scheme", "fp8", "--symmetric"), 2,
                           "--symmetric")
         self.assert_error(run("quantize", LEXICON, self.folder / "out", "--group-size", "48"), 2, "48")
+        self.assert_error(run("quantize", LEXICON, self.folder / "out", "--kv-scales"), 2, "--kv-scales: goes with --calibrate")
+        self.assert_error(run("quantize", LEXICON, self.folder / "out", "--scheme", "fp8", "--calibrate", self.text), 2,
+                          "--calibrate: goes with int8, int4 and --kv-scales")
         self.assert_error(run("quantize", LEXICON, self.folder / "out", "--calibrate", self.folder / "no.txt"), 1,
                           "no.txt")
 

@@ -37,6 +37,10 @@ and the weights that are rounded later make up for the errors of those before th
 is a text: {"text": "..."}. Special tokens may be written out (<|im_end|>). 'quire perplexity' measures what a model
 has lost.
 
+--kv-scales measures, by the same text, the largest keys and values of each layer, and writes k_scale and v_scale with
+which twice as large ones fit into float8, for 'quire serve OUT --kv-cache-dtype fp8'. They have the names that vLLM
+reads.
+
 OUT appears when all of it is written. Until then the files are in OUT.NUMBER.partial beside it or, where OUT is an
 empty folder, in OUT/quantized.NUMBER.partial. Ctrl-C, SIGTERM and SIGHUP remove that. A second one ends at once.
 One matrix is in memory at a time; with --calibrate one layer, and the states of the text's tokens.
@@ -44,7 +48,7 @@ One matrix is in memory at a time; with --calibrate one layer, and the states of
 Examples:
   quire quantize Qwen/Qwen3-0.6B qwen3-int8 --scheme int8
   quire quantize ~/models/Qwen3-8B qwen3-int4 --scheme int4 --calibrate wiki.txt
-  quire quantize ~/models/Qwen3-8B qwen3-fp8 --scheme fp8 --json
+  quire quantize ~/models/Qwen3-8B qwen3-fp8 --scheme fp8 --calibrate wiki.txt --kv-scales
   quire quantize Qwen/Qwen3-0.6B-GGUF:Q8_0 qwen3-int4 --output-layer int8
   quire chat ./qwen3-int4)";
 
@@ -81,6 +85,7 @@ class QuantizeCommand : public Command {
   std::string out_;
   std::string calibration_;
   bool is_symmetric_ = false;
+  bool measures_kv_scales_ = false;
   bool json_ = false;
 };
 
@@ -138,6 +143,10 @@ void QuantizeCommand::add_options() {
         if (count < 1) throw UsageError("--calibration-tokens: expected 1 or more, got 0");
         options_.max_calibration_tokens = count;
       });
+  add_flag(*app_,
+           {"--kv-scales", "",
+            "Measure scales of keys and values by the calibration text, for --kv-cache-dtype fp8"},
+           measures_kv_scales_);
   add_threads_option(*app_, options_.threads);
   add_flag(*app_, {"--json", "", "Print a JSON object"}, json_);
 }
@@ -150,11 +159,17 @@ void QuantizeCommand::check_options() const {
   if (is_given(*app_, "--calibration-tokens") && calibration_.empty()) {
     throw UsageError("--calibration-tokens: goes with --calibrate FILE");
   }
+  if (measures_kv_scales_ && calibration_.empty()) {
+    throw UsageError("--kv-scales: goes with --calibrate FILE");
+  }
   if (options_.scheme != QuantizeScheme::kFp8) return;
-  for (const char* option : {"--group-size", "--output-layer", "--calibrate"}) {
+  for (const char* option : {"--group-size", "--output-layer"}) {
     if (is_given(*app_, option)) {
       throw UsageError(fmt::format("{}: goes with int8 and int4, not with fp8", option));
     }
+  }
+  if (!calibration_.empty() && !measures_kv_scales_) {
+    throw UsageError("--calibrate: goes with int8, int4 and --kv-scales, not with fp8 alone");
   }
 }
 
@@ -209,6 +224,7 @@ int QuantizeCommand::run(Terminal& terminal) {
   options_.out = out_;
   options_.calibration = calibration_;
   options_.symmetric = is_symmetric_;
+  options_.kv_scales = measures_kv_scales_;
   const OrderlyStop stop;
   const std::optional<QuantizeResult> result = quantize_until(stop);
   if (!result) {
