@@ -37,6 +37,7 @@ using TilePlaces = std::vector<TilePlace>;
 
 TilePlaces places_of(const GroupTiles& layout, int64_t output) {
   TilePlaces places;
+  places.reserve(kTileInputs);
   for (int64_t input = 0; input < kTileInputs; ++input) {
     places.push_back(place_in_tile(layout.four_bits, output, input));
   }
@@ -129,16 +130,22 @@ void pack_tile_rows(const GroupTiles& layout, int64_t first_row, const GroupedRo
 void unpack_tile_row(const GroupTiles& layout, int64_t row, const std::byte* tiles, float* out) {
   const int64_t output = row % kTileOutputs;
   const int mask = layout.four_bits ? 15 : 255;
-  for (int64_t i = 0; i < layout.k; ++i) {
-    const int64_t in_block = i % kTileInputs;
-    const std::byte* const block =
-        tiles + (row / kTileOutputs * layout.blocks() + i / kTileInputs) * layout.block_bytes();
-    const auto* scales = reinterpret_cast<const float*>(block + layout.data_bytes()) +
-                         in_block / layout.group_inputs() * kTileOutputs + output;
-    const TilePlace place = place_in_tile(layout.four_bits, output, in_block);
-    const int code = static_cast<int>(block[place.byte]) >> place.shift & mask;
-    const float shift = layout.has_shifts ? scales[layout.groups * kTileOutputs] : 0.0f;
-    out[i] = *scales * (static_cast<float>(code - layout.excess) + shift);
+  const TilePlaces places = places_of(layout, output);
+  const int64_t block_bytes = layout.block_bytes();
+  const std::byte* block = tiles + row / kTileOutputs * layout.blocks() * block_bytes;
+  for (int64_t first = 0; first < layout.k; first += kTileInputs, block += block_bytes) {
+    const auto* scales = reinterpret_cast<const float*>(block + layout.data_bytes()) + output;
+    const int64_t inputs = std::min<int64_t>(kTileInputs, layout.k - first);
+    for (int64_t begin = 0; begin < inputs;
+         begin += layout.group_inputs(), scales += kTileOutputs) {
+      const float shift = layout.has_shifts ? scales[layout.groups * kTileOutputs] : 0.0f;
+      const int64_t end = std::min(inputs, begin + layout.group_inputs());
+      for (int64_t i = begin; i < end; ++i) {
+        const TilePlace& place = places[static_cast<size_t>(i)];
+        const int code = static_cast<int>(block[place.byte]) >> place.shift & mask;
+        out[first + i] = *scales * (static_cast<float>(code - layout.excess) + shift);
+      }
+    }
   }
 }
 
