@@ -2,8 +2,8 @@
 // Elements as float32 and back, array by array: the loops that take most of a simulated model's
 // time.
 //
-// The thread sanitizer does not look into them (CMakeLists.txt); who calls them tells it what is
-// read and written (base/watched_memory.h). Thread safety: pure functions.
+// Sanitizers do not look into them (CMakeLists.txt); who calls them tells them what is read and
+// written, and checks the alignment. Thread safety: pure functions.
 #include <cstdint>
 
 #include "core/dtype.h"

@@ -1,9 +1,12 @@
 #include "simulated_gpu/memory.h"
 
 #include <fmt/format.h>
+#include <sanitizer/asan_interface.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -16,11 +19,57 @@ namespace {
 
 constexpr size_t kPieceAlignment = 256;
 
-struct Free {
-  void operator()(void* memory) const { std::free(memory); }
+constexpr size_t round_up(size_t bytes, size_t to) {
+  return (bytes + to - 1) / to * to;
+}
+
+// Zeroed memory of one piece, which sanitizers see as an allocation of its own: it ends where it
+// may not be touched.
+class Piece {
+ public:
+  // Throws Error where there is no memory left.
+  explicit Piece(size_t bytes) : size_(bytes) {
+    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    const size_t pages = round_up(bytes, page);
+    mapped_bytes_ = pages + 2 * page;
+    // Sanitizers would mark each byte of an allocation, of which a model's first tokens need few.
+    void* const mapped =
+        mmap(nullptr, mapped_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapped == MAP_FAILED) throw_no_memory();
+    mapped_ = static_cast<std::byte*>(mapped);
+    first_ = mapped_ + page;
+    if (mprotect(first_, pages, PROT_READ | PROT_WRITE) != 0) {
+      munmap(mapped_, mapped_bytes_);
+      throw_no_memory();
+    }
+    end_ = first_ + pages;
+    data_ = end_ - round_up(bytes, kPieceAlignment);
+    ASAN_POISON_MEMORY_REGION(first_, data_ - first_);
+    ASAN_POISON_MEMORY_REGION(data_ + bytes, end_ - (data_ + bytes));
+  }
+  ~Piece() {
+    ASAN_UNPOISON_MEMORY_REGION(first_, data_ - first_);
+    ASAN_UNPOISON_MEMORY_REGION(data_ + size_, end_ - (data_ + size_));
+    munmap(mapped_, mapped_bytes_);
+  }
+  Piece(const Piece&) = delete;
+  Piece& operator=(const Piece&) = delete;
+
+  std::byte* data() const { return data_; }
+
+ private:
+  [[noreturn]] static void throw_no_memory() {
+    throw Error("The machine has no memory left for its simulated GPUs.");
+  }
+
+  size_t size_;
+  size_t mapped_bytes_ = 0;
+  std::byte* mapped_ = nullptr;  // with a page before and one behind that may not be touched
+  std::byte* first_ = nullptr;
+  std::byte* data_ = nullptr;
+  std::byte* end_ = nullptr;
 };
 
-// Each piece is an allocation of its own, so that the address sanitizer sees what goes beyond one.
 class SimulatedMemory final : public DeviceMemory {
  public:
   SimulatedMemory(Gpu& gpu, size_t bytes) : gpu_(gpu), size_(bytes), uploads_(gpu) {}
@@ -30,7 +79,7 @@ class SimulatedMemory final : public DeviceMemory {
   }
 
   std::byte* take(size_t bytes) override {
-    const size_t rounded = (bytes + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
+    const size_t rounded = round_up(bytes, kPieceAlignment);
     if (rounded > size_ - taken_) {
       throw Error(
           fmt::format("cuda:{}: {} bytes are wanted, but of the {} that were planned {} "
@@ -38,13 +87,7 @@ class SimulatedMemory final : public DeviceMemory {
                       gpu_.index(), bytes, size_, taken_));
     }
     taken_ += rounded;
-    // calloc leaves it to the system to clear large pieces, page by page at their first use.
-    void* memory = std::calloc(1, bytes + kPieceAlignment);
-    if (memory == nullptr) throw Error("The machine has no memory left for its simulated GPUs.");
-    pieces_.emplace_back(memory);
-    const auto address = reinterpret_cast<uintptr_t>(memory);
-    return reinterpret_cast<std::byte*>((address + kPieceAlignment - 1) / kPieceAlignment *
-                                        kPieceAlignment);
+    return pieces_.emplace_back(std::make_unique<Piece>(bytes))->data();
   }
 
   void upload(std::byte* to, size_t bytes,
@@ -66,7 +109,7 @@ class SimulatedMemory final : public DeviceMemory {
   Gpu& gpu_;
   size_t size_;
   size_t taken_ = 0;
-  std::vector<std::unique_ptr<void, Free>> pieces_;
+  std::vector<std::unique_ptr<Piece>> pieces_;
   CudaStream uploads_;
 };
 
