@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <filesystem>
 #include <functional>
@@ -16,6 +15,7 @@
 #include "base/check.h"
 #include "loader/scale_check.h"
 #include "loader/tensor_rows.h"
+#include "loader/unexpected_tensor.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -241,47 +241,6 @@ bool is_passed_over(const CheckpointTensor& tensor, const ParameterMap& paramete
          (parameters.ignored_if_zero(tensor.name) && is_zero(tensor));
 }
 
-bool has(const ParameterMap& parameters, std::string_view module, std::string_view leaf) {
-  return !parameters.find(fmt::format("{}.{}", module, leaf)).empty();
-}
-
-// What is wrong with a tensor that belongs to a layer of the model, but not as the config has it
-// quantised; empty: it belongs to none.
-std::string why_no_part(const CheckpointTensor& tensor, const ParameterMap& parameters,
-                        std::string_view config) {
-  constexpr std::array<std::string_view, 2> kPacked{"qweight", "weight_packed"};
-  constexpr std::array<std::string_view, 10> kQuantised{
-      "qweight",      "qzeros",           "scales",       "g_idx",        "weight_packed",
-      "weight_scale", "weight_scale_inv", "weight_shape", "weight_g_idx", "weight_zero_point"};
-  const size_t dot = tensor.name.rfind('.');
-  if (dot == std::string::npos) return "";
-  const std::string_view module = std::string_view(tensor.name).substr(0, dot);
-  const std::string_view leaf = std::string_view(tensor.name).substr(dot + 1);
-  if (leaf == "weight") {
-    const auto packed = std::ranges::find_if(
-        kPacked, [&](std::string_view each) { return has(parameters, module, each); });
-    if (packed == kPacked.end()) return "";
-    return fmt::format("{} quantises this layer; expected {}.{}", config, module, *packed);
-  }
-  const bool is_of_quantised = std::ranges::find(kQuantised, leaf) != kQuantised.end();
-  const bool is_dense = has(parameters, module, "weight") &&
-                        !has(parameters, module, "weight_scale") &&
-                        !has(parameters, module, "weight_scale_inv");
-  if (!is_of_quantised || !is_dense) return "";
-  return fmt::format("{} does not quantise this layer; expected {}.weight", config, module);
-}
-
-[[noreturn]] void throw_no_part(const CheckpointTensor& tensor, const ParameterMap& parameters,
-                                std::string_view config) {
-  const std::string why = why_no_part(tensor, parameters, config);
-  if (!why.empty()) {
-    throw Error(fmt::format("{}: the tensor {} ({}) is not one that the layer has: {}.",
-                            tensor.file, tensor.name_in_file(), tensor.describe(), why));
-  }
-  throw Error(fmt::format("{}: the tensor {} ({}) is no part of the model that {} describes.",
-                          tensor.file, tensor.name_in_file(), tensor.describe(), config));
-}
-
 // As messages begin with it: a model may have a draft model or head beside it.
 std::string folder_of(const Checkpoint& checkpoint) {
   if (checkpoint.tensors().empty()) return "";
@@ -297,7 +256,7 @@ Matches match(const Checkpoint& checkpoint, const ParameterMap& parameters) {
     for (const Target& target : targets) check_tensor(tensor, target, checkpoint.config_name());
     for (Target& target : targets) matched.emplace_back(&tensor, std::move(target));
     if (targets.empty() && !is_passed_over(tensor, parameters)) {
-      throw_no_part(tensor, parameters, checkpoint.config_name());
+      throw_unexpected(tensor, parameters, checkpoint.config_name());
     }
   }
   size_t missing = 0;
