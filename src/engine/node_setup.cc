@@ -156,10 +156,10 @@ void check_cluster(const EngineConfig& config) {
   if (cluster.num_nodes == 1) return;
   require_of_cluster(
       ranks % cluster.num_nodes == 0,
-      fmt::format("--tensor-parallel-size {} times --pipeline-parallel-size {} is {} ranks; "
+      fmt::format("--tensor-parallel-size {} times --pipeline-parallel-size {} is {} rank{}; "
                   "expected a multiple of --nnodes {}, so that each node has as many.",
                   config.tensor_parallel_size, config.pipeline_parallel_size, ranks,
-                  cluster.num_nodes));
+                  ranks == 1 ? "" : "s", cluster.num_nodes));
   require_of_cluster(cluster.master_port >= 0 && cluster.master_port <= 65535,
                      fmt::format("--master-port is {}; expected 0 to 65535.", cluster.master_port));
   require_of_cluster(
