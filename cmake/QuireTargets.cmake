@@ -141,7 +141,7 @@ endfunction()
 # [COST <number>] [ENVIRONMENT <variable>=<value>...]): makes its tests known to ctest, each by its name;
 # those of higher COST start first. Under sanitizers, where a process takes long to start, they run in two
 # processes, <prefix><binary>.0 and .1, whose output names the tests that failed. The engine's run in four, and
-# before the others: else one process with half of them would be left at the end, and one core.
+# those that take minutes before the others: else one process would be left at the end, and one core.
 function(quire_add_tests name)
   cmake_parse_arguments(ARG "" "PREFIX;FILTER;LABELS;COST" "ENVIRONMENT" ${ARGN})
   if(NOT ARG_FILTER)
@@ -158,6 +158,8 @@ function(quire_add_tests name)
     set(shards 2)
     if(name STREQUAL engine_test)
       set(shards 4)
+    endif()
+    if(name MATCHES "^(engine|grammar|low_memory|ops|scheduler)_test$")
       list(APPEND properties COST 60)
     endif()
     math(EXPR last_shard "${shards} - 1")
