@@ -36,8 +36,8 @@ struct MemoryPlan {
   // file of EngineConfig::linear_algorithms has nothing for this model.
   std::string device_note;
   std::string dtype;
-  // Of the CPU, where they run and have their memory: "2 threads: CPUs 0-1 of NUMA node 0"; of this
-  // process. Empty on GPUs.
+  // Where this process's threads on the CPU run, and have their memory: "2 threads: CPUs 0-1 of
+  // NUMA node 0 (a rank's first thread is not pinned)". Empty on GPUs.
   std::string threads;
   int64_t num_parameters = 0;
   int tensor_parallel_size = 1;

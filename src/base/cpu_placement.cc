@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -15,8 +16,10 @@
 namespace quire {
 namespace {
 
-// Adds the CPUs of the machine's cores to `topology`: the first of each core, then the rest.
-void add_cores(hwloc_topology_t handle, NumaTopology& topology) {
+// Adds the CPUs of the machine's cores that may_use() allows to `topology`: the first of each core,
+// then the rest.
+template <typename MayUse>
+void add_cores(hwloc_topology_t handle, const MayUse& may_use, NumaTopology& topology) {
   const int num_cores = hwloc_get_nbobjs_by_type(handle, HWLOC_OBJ_CORE);
   std::vector<int> siblings;
   std::vector<int> nodes_of_siblings;
@@ -24,14 +27,13 @@ void add_cores(hwloc_topology_t handle, NumaTopology& topology) {
     const hwloc_obj_t core =
         hwloc_get_obj_by_type(handle, HWLOC_OBJ_CORE, static_cast<unsigned>(i));
     const int node = std::max(hwloc_bitmap_first(core->nodeset), 0);
-    int cpu = hwloc_bitmap_first(core->cpuset);
-    if (cpu < 0) continue;
-    topology.cpus.cpus.push_back(cpu);
-    topology.nodes.push_back(node);
-    for (cpu = hwloc_bitmap_next(core->cpuset, cpu); cpu >= 0;
+    bool is_first = true;
+    for (int cpu = hwloc_bitmap_first(core->cpuset); cpu >= 0;
          cpu = hwloc_bitmap_next(core->cpuset, cpu)) {
-      siblings.push_back(cpu);
-      nodes_of_siblings.push_back(node);
+      if (!may_use(cpu)) continue;
+      (is_first ? topology.cpus.cpus : siblings).push_back(cpu);
+      (is_first ? topology.nodes : nodes_of_siblings).push_back(node);
+      is_first = false;
     }
   }
   topology.cpus.num_physical_cores = static_cast<int>(topology.cpus.cpus.size());
@@ -39,14 +41,22 @@ void add_cores(hwloc_topology_t handle, NumaTopology& topology) {
   topology.nodes.insert(topology.nodes.end(), nodes_of_siblings.begin(), nodes_of_siblings.end());
 }
 
-// For systems that do not tell about cores: every CPU counts as one, all of one node.
-void add_allowed_cpus(NumaTopology& topology) {
+// That the calling thread may use; none where the system does not tell.
+std::set<int> cpus_of_thread() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) CPU_SET(0, &set);
+  std::set<int> cpus;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return cpus;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) topology.cpus.cpus.push_back(cpu);
+    if (CPU_ISSET(cpu, &set)) cpus.insert(cpu);
   }
+  return cpus;
+}
+
+// For systems that do not tell about cores: every CPU counts as one, all of one node.
+void add_allowed_cpus(const std::set<int>& allowed, NumaTopology& topology) {
+  topology.cpus.cpus.assign(allowed.begin(), allowed.end());
+  if (topology.cpus.cpus.empty()) topology.cpus.cpus.push_back(0);
   topology.cpus.num_physical_cores = static_cast<int>(topology.cpus.cpus.size());
   topology.nodes.assign(topology.cpus.cpus.size(), 0);
 }
@@ -54,6 +64,9 @@ void add_allowed_cpus(NumaTopology& topology) {
 // `description`: of a synthetic machine; empty: this one, as far as the process may use it.
 NumaTopology load_topology(const std::string& description) {
   NumaTopology topology;
+  // hwloc does not restrict itself where threads of the process are bound to different CPUs.
+  const std::set<int> allowed = description.empty() ? cpus_of_thread() : std::set<int>();
+  const auto may_use = [&](int cpu) { return allowed.empty() || allowed.contains(cpu); };
   hwloc_topology_t handle = nullptr;
   if (hwloc_topology_init(&handle) == 0) {
     // Cores only: looking for devices takes time and loads drivers' libraries.
@@ -65,10 +78,10 @@ NumaTopology load_topology(const std::string& description) {
       const int error = hwloc_topology_set_synthetic(handle, description.c_str());
       check(error == 0, "a machine in hwloc's synthetic notation");
     }
-    if (hwloc_topology_load(handle) == 0) add_cores(handle, topology);
+    if (hwloc_topology_load(handle) == 0) add_cores(handle, may_use, topology);
     hwloc_topology_destroy(handle);
   }
-  if (topology.cpus.cpus.empty()) add_allowed_cpus(topology);
+  if (topology.cpus.cpus.empty()) add_allowed_cpus(allowed, topology);
   return topology;
 }
 
@@ -85,6 +98,10 @@ CpuPlacement placement_of(const NumaTopology& topology, const std::vector<size_t
     nodes.insert(topology.nodes[place]);
   }
   placement.nodes.assign(nodes.begin(), nodes.end());
+  if (nodes_of(topology).size() < 2) return placement;
+  for (size_t i = 0; i < topology.cpus.cpus.size(); ++i) {
+    if (nodes.contains(topology.nodes[i])) placement.node_cpus.push_back(topology.cpus.cpus[i]);
+  }
   return placement;
 }
 
@@ -124,11 +141,16 @@ std::string describe_cpus(std::vector<int> cpus) {
   return fmt::format("{}", fmt::join(ranges, ", "));
 }
 
+// "0", "0 and 1", "0, 1 and 2".
+std::string describe_nodes(std::span<const int> nodes) {
+  if (nodes.size() == 1) return std::to_string(nodes.front());
+  return fmt::format("{} and {}", fmt::join(nodes.first(nodes.size() - 1), ", "), nodes.back());
+}
+
 std::string describe(const CpuPlacement& rank) {
-  if (rank.cpus.empty()) return "not pinned";
-  const bool is_one = rank.nodes.size() == 1;
   return fmt::format("CPU{} {} of NUMA node{} {}", rank.cpus.size() == 1 ? "" : "s",
-                     describe_cpus(rank.cpus), is_one ? "" : "s", fmt::join(rank.nodes, " and "));
+                     describe_cpus(rank.cpus), rank.nodes.size() == 1 ? "" : "s",
+                     describe_nodes(rank.nodes));
 }
 
 }  // namespace
@@ -156,18 +178,28 @@ std::vector<CpuPlacement> place_ranks(const NumaTopology& topology, int threads_
   return placements;
 }
 
-void run_at(const CpuPlacement& placement, const NumaTopology& topology) {
-  if (placement.cpus.empty() || nodes_of(topology).size() < 2) return;
+void run_at(const CpuPlacement& placement) {
+  if (placement.node_cpus.empty()) return;
   cpu_set_t set;
   CPU_ZERO(&set);
-  for (size_t i = 0; i < topology.cpus.cpus.size(); ++i) {
-    const int cpu = topology.cpus.cpus[i];
-    if (std::ranges::find(placement.nodes, topology.nodes[i]) == placement.nodes.end()) continue;
+  for (const int cpu : placement.node_cpus) {
     if (cpu >= 0 && cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
   }
   (void)sched_setaffinity(0, sizeof(set), &set);
   (void)take_memory_from(placement.nodes);
 }
+
+namespace {
+
+// Whether nobody has said where the calling thread's memory shall lie.
+bool has_default_policy(hwloc_topology_t handle, hwloc_bitmap_t scratch) {
+  hwloc_membind_policy_t policy = HWLOC_MEMBIND_MIXED;
+  return hwloc_get_membind(handle, scratch, &policy,
+                           HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) == 0 &&
+         (policy == HWLOC_MEMBIND_FIRSTTOUCH || policy == HWLOC_MEMBIND_DEFAULT);
+}
+
+}  // namespace
 
 bool take_memory_from(const std::vector<int>& nodes) {
   hwloc_topology_t handle = nullptr;
@@ -175,7 +207,8 @@ bool take_memory_from(const std::vector<int>& nodes) {
   hwloc_topology_set_io_types_filter(handle, HWLOC_TYPE_FILTER_KEEP_NONE);
   bool is_set = false;
   hwloc_bitmap_t set = hwloc_bitmap_alloc();
-  if (set != nullptr && hwloc_topology_load(handle) == 0) {
+  if (set != nullptr && hwloc_topology_load(handle) == 0 && has_default_policy(handle, set)) {
+    hwloc_bitmap_zero(set);
     for (const int node : nodes) hwloc_bitmap_set(set, static_cast<unsigned>(node));
     const hwloc_membind_policy_t policy =
         nodes.size() == 1 ? HWLOC_MEMBIND_BIND : HWLOC_MEMBIND_INTERLEAVE;
@@ -188,12 +221,15 @@ bool take_memory_from(const std::vector<int>& nodes) {
   return is_set;
 }
 
-std::string describe(const std::vector<CpuPlacement>& ranks) {
+std::string describe_threads(const std::vector<CpuPlacement>& ranks, int threads_per_rank) {
+  const auto count = static_cast<size_t>(threads_per_rank) * ranks.size();
+  std::string text = fmt::format("{} thread{}", count, count == 1 ? "" : "s");
+  if (ranks.size() > 1) text += fmt::format(" in {} ranks", ranks.size());
   // None is pinned where one is not.
-  if (ranks.size() == 1 || ranks.front().cpus.empty()) return describe(ranks.front());
+  if (ranks.front().cpus.empty()) return text + ": not pinned";
   std::vector<std::string> each;
   for (const CpuPlacement& rank : ranks) each.push_back(describe(rank));
-  return fmt::format("{} ranks: {}", ranks.size(), fmt::join(each, "; "));
+  return fmt::format("{}: {} (a rank's first thread is not pinned)", text, fmt::join(each, "; "));
 }
 
 }  // namespace quire

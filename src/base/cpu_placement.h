@@ -17,6 +17,7 @@ struct NumaTopology {
   CpuTopology cpus;
   std::vector<int> nodes;  // the NUMA node of each of cpus.cpus, as the system numbers them
 };
+// The CPUs are those that the calling thread may use. Asking takes milliseconds.
 NumaTopology numa_topology();
 // That of a machine in hwloc's synthetic notation, for tests: "numanode:2 core:4 pu:2".
 NumaTopology read_numa_topology(const std::string& synthetic);
@@ -24,6 +25,8 @@ NumaTopology read_numa_topology(const std::string& synthetic);
 struct CpuPlacement {
   std::vector<int> cpus;   // one for each of the rank's threads; empty: they are not pinned
   std::vector<int> nodes;  // the NUMA nodes of these CPUs, ascending
+  // All CPUs of these nodes that the process may use; empty on a machine with one node.
+  std::vector<int> node_cpus;
 };
 
 // The CPUs of each rank, physical cores first. On a machine with several NUMA nodes, several ranks
@@ -35,13 +38,15 @@ std::vector<CpuPlacement> place_ranks(const NumaTopology& topology, int threads_
 // Keeps the calling thread, and threads that it starts later, on the CPUs of the placement's nodes,
 // and has memory that they touch first come from these nodes. Does nothing on a machine with one
 // node, nor where the system refuses: placement is only a matter of speed.
-void run_at(const CpuPlacement& placement, const NumaTopology& topology);
+void run_at(const CpuPlacement& placement);
 
-// Memory that the calling thread touches first comes from these nodes: of one, or of several in
-// turn. False where the system refuses.
+// Memory that the calling thread, and threads that it starts later, touch first comes from these
+// nodes: of one, or of several in turn. False where the system refuses, or the user has chosen a
+// memory policy already (numactl): that stays.
 bool take_memory_from(const std::vector<int>& nodes);
 
-// "CPUs 0-5 of NUMA nodes 0 and 1", "2 ranks: CPUs 0-3 of NUMA node 0; CPUs 4-7 of NUMA node 1".
-std::string describe(const std::vector<CpuPlacement>& ranks);
+// Where the ranks' threads run, all but each rank's first, which is not pinned: "2 threads: CPUs
+// 0-1 of NUMA node 0 (...)", "4 threads in 2 ranks: CPUs 0-1 of ...; CPUs 4-5 of ... (...)".
+std::string describe_threads(const std::vector<CpuPlacement>& ranks, int threads_per_rank);
 
 }  // namespace quire

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <linux/mempolicy.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -33,6 +34,7 @@ TEST(CpuPlacement, RanksAreSpreadOverNodes) {
   ASSERT_EQ(ranks.size(), 2u);
   EXPECT_EQ(ranks[0].cpus, (std::vector<int>{0, 2}));
   EXPECT_EQ(ranks[0].nodes, (std::vector<int>{0}));
+  EXPECT_EQ(ranks[0].node_cpus, (std::vector<int>{0, 2, 4, 6, 1, 3, 5, 7}));
   EXPECT_EQ(ranks[1].cpus, (std::vector<int>{8, 10}));
   EXPECT_EQ(ranks[1].nodes, (std::vector<int>{1}));
   const auto three = place_ranks(two_nodes(), 2, 3);
@@ -61,16 +63,41 @@ TEST(CpuPlacement, OneNodeIsAsBefore) {
   const auto ranks = place_ranks(read_numa_topology("core:4 pu:2"), 2, 2);
   EXPECT_EQ(ranks[1].cpus, (std::vector<int>{4, 6}));
   EXPECT_EQ(ranks[1].nodes, (std::vector<int>{0}));
+  EXPECT_TRUE(ranks[1].node_cpus.empty());
 }
 
 TEST(CpuPlacement, IsDescribed) {
-  EXPECT_EQ(describe(place_ranks(two_nodes(), 4, 1)), "CPUs 0, 2, 4, 6 of NUMA node 0");
-  EXPECT_EQ(describe(place_ranks(read_numa_topology("numanode:2 core:4 pu:1"), 6, 1)),
-            "CPUs 0-5 of NUMA nodes 0 and 1");
-  EXPECT_EQ(describe(place_ranks(read_numa_topology("numanode:2 core:4 pu:1"), 1, 2)),
-            "2 ranks: CPU 0 of NUMA node 0; CPU 4 of NUMA node 1");
-  EXPECT_EQ(describe(place_ranks(two_nodes(), 17, 1)), "not pinned");
-  EXPECT_EQ(describe(place_ranks(two_nodes(), 9, 2)), "not pinned");
+  const std::string but = " (a rank's first thread is not pinned)";
+  const auto describe = [](const NumaTopology& topology, int threads, int ranks) {
+    return describe_threads(place_ranks(topology, threads, ranks), threads);
+  };
+  EXPECT_EQ(describe(two_nodes(), 4, 1), "4 threads: CPUs 0, 2, 4, 6 of NUMA node 0" + but);
+  const NumaTopology plain = read_numa_topology("numanode:2 core:4 pu:1");
+  EXPECT_EQ(describe(plain, 6, 1), "6 threads: CPUs 0-5 of NUMA nodes 0 and 1" + but);
+  EXPECT_EQ(describe(plain, 1, 2),
+            "2 threads in 2 ranks: CPU 0 of NUMA node 0; CPU 4 of NUMA node 1" + but);
+  EXPECT_EQ(describe(read_numa_topology("numanode:3 core:1 pu:1"), 3, 1),
+            "3 threads: CPUs 0-2 of NUMA nodes 0, 1 and 2" + but);
+  EXPECT_EQ(describe(two_nodes(), 17, 1), "17 threads: not pinned");
+  EXPECT_EQ(describe(two_nodes(), 9, 2), "18 threads in 2 ranks: not pinned");
+}
+
+// Also where other threads of the process are bound elsewhere, as an engine's are.
+TEST(CpuPlacement, OnlyCpusThatTheThreadMayUseAreTaken) {
+  const NumaTopology all = numa_topology();
+  if (all.cpus.cpus.size() < 2) GTEST_SKIP() << "there is one CPU only";
+  for (const int cpu : {all.cpus.cpus.front(), all.cpus.cpus.back()}) {
+    NumaTopology seen;
+    std::thread([&] {
+      cpu_set_t set;
+      CPU_ZERO(&set);
+      CPU_SET(cpu, &set);
+      ASSERT_EQ(sched_setaffinity(0, sizeof(set), &set), 0);
+      seen = numa_topology();
+    }).join();
+    EXPECT_EQ(seen.cpus.cpus, std::vector<int>{cpu});
+    EXPECT_EQ(seen.cpus.num_physical_cores, 1);
+  }
 }
 
 int memory_policy() {
@@ -81,6 +108,7 @@ int memory_policy() {
 // On any machine: node 0 is there. Threads inherit the policy.
 TEST(CpuPlacement, MemoryOfThreadsComesFromTheNode) {
   if (memory_policy() < 0) GTEST_SKIP() << "the system has no NUMA policies here";
+  const int before = memory_policy();
   int of_child = -1;
   bool is_set = false;
   std::thread([&] {
@@ -89,15 +117,26 @@ TEST(CpuPlacement, MemoryOfThreadsComesFromTheNode) {
   }).join();
   if (!is_set) GTEST_SKIP() << "the system lets nobody choose where memory lies";
   EXPECT_NE(of_child, MPOL_DEFAULT);
-  EXPECT_EQ(memory_policy(), MPOL_DEFAULT) << "other threads stay as they are";
+  EXPECT_EQ(memory_policy(), before) << "other threads stay as they are";
 }
 
 TEST(CpuPlacement, OnOneNodeNothingIsBound) {
   const NumaTopology topology = read_numa_topology("core:4 pu:1");
   std::thread([&] {
     const int before = memory_policy();
-    run_at(place_ranks(topology, 4, 1).front(), topology);
+    run_at(place_ranks(topology, 4, 1).front());
     EXPECT_EQ(memory_policy(), before);
+  }).join();
+}
+
+TEST(CpuPlacement, APolicyOfTheUsersStays) {
+  std::thread([] {
+    const unsigned long node0 = 1;
+    if (syscall(SYS_set_mempolicy, MPOL_INTERLEAVE, &node0, 8 * sizeof(node0)) != 0) {
+      GTEST_SKIP() << "the system lets nobody choose where memory lies";
+    }
+    EXPECT_FALSE(take_memory_from({0}));
+    EXPECT_EQ(memory_policy(), MPOL_INTERLEAVE);
   }).join();
 }
 

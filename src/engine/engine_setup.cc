@@ -292,15 +292,6 @@ void set_gpu_drafts(const EngineConfig& config, PlanRequest& request) {
   request.max_drafts = max_gpu_drafts_of(config);
 }
 
-std::string describe_threads(const NumaTopology& topology, int threads_per_rank, int num_ranks,
-                             bool pins_threads) {
-  const int count = threads_per_rank * num_ranks;
-  const std::string where = pins_threads
-                                ? describe(place_ranks(topology, threads_per_rank, num_ranks))
-                                : "not pinned, as other processes have this machine's CPUs, too";
-  return fmt::format("{} thread{}: {}", count, count == 1 ? "" : "s", where);
-}
-
 // What the nodes agree on before they plan their memory.
 struct SharedMachine {
   cluster::MachineShare share;
@@ -404,7 +395,6 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   }
   cluster::NodeGroup* const nodes = setup.executor.nodes.get();
   const SharedMachine machine = share_machine(nodes);
-  setup.executor.pins_threads = !machine.share.shares_cpus;
   const int num_here = num_ranks_here(config);
   setup.executor.first_gpu =
       first_gpu(choice, num_here, machine.share.num_nodes, machine.share.place);
@@ -419,10 +409,11 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   setup.plan.model = config.model;
   setup.plan.device_name = choice.name;
   setup.plan.device_note = choice.note;
-  if (!on_gpu) {
-    setup.plan.threads = describe_threads(machine.topology, request.threads_per_rank, num_here,
-                                          setup.executor.pins_threads);
-  }
+  std::vector<CpuPlacement> places =
+      machine.share.shares_cpus ? std::vector<CpuPlacement>(static_cast<size_t>(num_here))
+                                : place_ranks(machine.topology, request.threads_per_rank, num_here);
+  if (!on_gpu) setup.plan.threads = describe_threads(places, request.threads_per_rank);
+  setup.executor.places = std::move(places);
 
   RunnerOptions& runner = setup.executor.runner;
   runner = runner_options(request, setup.plan.num_blocks);

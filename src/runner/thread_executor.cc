@@ -341,13 +341,11 @@ void ThreadExecutor::run_rank(Rank& rank, const Checkpoint* checkpoint) {
 }
 
 CpuPlacement ThreadExecutor::take_place(const Rank& rank) const {
-  if (!options_.pins_threads) return {};
-  const NumaTopology topology = numa_topology();
-  const auto places =
-      place_ranks(topology, options_.threads_per_rank, static_cast<int>(ranks_.size()));
-  const CpuPlacement& place = places[static_cast<size_t>(place_of(rank))];
-  // Before the pool starts its threads, which are bound as this one is.
-  run_at(place, topology);
+  if (options_.places.empty()) return {};
+  const CpuPlacement& place = options_.places[static_cast<size_t>(place_of(rank))];
+  // Before the pool starts its threads, which are bound as this one is. The node of a GPU's rank
+  // would be that of its GPU, whichever that is.
+  if (options_.gpu_library == nullptr) run_at(place);
   return place;
 }
 

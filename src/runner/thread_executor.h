@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/cpu_features.h"
+#include "base/cpu_placement.h"
 #include "base/memory_reserve.h"
 #include "cluster/node_group.h"
 #include "core/device_library.h"
@@ -36,7 +37,9 @@ struct ThreadExecutorOptions {
   // Called on node 0 with a line for the user about how GPUs of several processes talk. May be
   // empty.
   std::function<void(const std::string&)> on_message;
-  bool pins_threads = true;  // to CPUs of their own, where there are enough
+  // Of the ranks of this process, counted stage by stage: their pools' threads are pinned, and
+  // ranks on the CPU have their memory on its nodes. Empty: wherever the system likes.
+  std::vector<CpuPlacement> places;
   ProgressCallback on_progress;
   // Called when a rank or the group of nodes has failed; from any thread, perhaps more than once.
   // May be empty.

@@ -2,9 +2,12 @@
 
 import json
 import os
+import re
 import unittest
 
 from support import CPU, FLOAT8, LEXICON, SOURCE_DIR, CliTest, float8_lexicon_config, lexicon_config, model_copy, run
+
+UNPINNED = "(a rank's first thread is not pinned)"
 
 
 class Plan(CliTest):
@@ -103,7 +106,7 @@ class Plan(CliTest):
 
     def test_where_threads_run(self):
         plan = json.loads(run("plan", "--json", "--device", "cpu", "--threads", "1").stdout)
-        self.assertRegex(plan["threads"], r"^1 thread: CPU \d+ of NUMA node \d+$")
+        self.assertRegex(plan["threads"], r"^1 thread: CPU \d+ of NUMA node \d+ " + re.escape(UNPINNED) + "$")
         self.assertIn(plan["threads"], run("plan", "--device", "cpu", "--threads", "1").stdout)
         many = json.loads(run("plan", "--json", "--device", "cpu", "--threads", "1000").stdout)
         self.assertEqual(many["threads"], "1000 threads: not pinned")
@@ -115,9 +118,9 @@ class Plan(CliTest):
         options = ("--device", "cpu", "--threads", "2")
         ranks = run("plan", "--json", *options, "--tensor-parallel-size", "2", env=two_nodes)
         self.assertEqual(json.loads(ranks.stdout)["threads"],
-                         "2 threads: 2 ranks: CPU 0 of NUMA node 0; CPU 1 of NUMA node 1")
+                         "2 threads in 2 ranks: CPU 0 of NUMA node 0; CPU 1 of NUMA node 1 " + UNPINNED)
         one = run("plan", "--json", *options, env=two_nodes)
-        self.assertEqual(json.loads(one.stdout)["threads"], "2 threads: CPUs 0-1 of NUMA nodes 0 and 1")
+        self.assertEqual(json.loads(one.stdout)["threads"], "2 threads: CPUs 0-1 of NUMA nodes 0 and 1 " + UNPINNED)
         # Where the system refuses, as the second node is not there, it runs all the same.
         answer = ("generate", "-p", "define apple", "--chat", "--temperature", "0", "--max-tokens", "8", *options)
         self.assertEqual(run(*answer, env=two_nodes).stdout, run(*answer).stdout)
