@@ -33,8 +33,8 @@ inline constexpr std::array kSamplingLimits = {
     SamplingLimit{.field = "top_k", .minimum = -1, .maximum = std::numeric_limits<int32_t>::max()},
     SamplingLimit{.field = "top_p", .minimum = 0, .maximum = 1, .above_minimum = true},
     SamplingLimit{.field = "min_p", .minimum = 0, .maximum = 1},
-    SamplingLimit{
-        .field = "repetition_penalty", .minimum = 0, .maximum = 10, .above_minimum = true},
+    // Logits are divided by it, and stay finite.
+    SamplingLimit{.field = "repetition_penalty", .minimum = 0.001, .maximum = 10},
     SamplingLimit{.field = "presence_penalty", .minimum = -2, .maximum = 2},
     SamplingLimit{.field = "frequency_penalty", .minimum = -2, .maximum = 2},
     SamplingLimit{.field = "logit_bias", .minimum = -100, .maximum = 100},  // of each token

@@ -21,7 +21,7 @@ constexpr const char* kCommonProperties = R"json({
   "top_p": {"type": ["number", "null"], "exclusiveMinimum": "@top_p.minimum", "maximum": "@top_p.maximum"},
   "top_k": {"type": ["integer", "null"], "minimum": "@top_k.minimum", "maximum": "@top_k.maximum", "description": "Sample among the k likeliest tokens; 0 or -1: all."},
   "min_p": {"type": ["number", "null"], "minimum": "@min_p.minimum", "maximum": "@min_p.maximum"},
-  "repetition_penalty": {"type": ["number", "null"], "exclusiveMinimum": "@repetition_penalty.minimum", "maximum": "@repetition_penalty.maximum"},
+  "repetition_penalty": {"type": ["number", "null"], "minimum": "@repetition_penalty.minimum", "maximum": "@repetition_penalty.maximum"},
   "presence_penalty": {"type": ["number", "null"], "minimum": "@presence_penalty.minimum", "maximum": "@presence_penalty.maximum"},
   "frequency_penalty": {"type": ["number", "null"], "minimum": "@frequency_penalty.minimum", "maximum": "@frequency_penalty.maximum"},
   "logit_bias": {
