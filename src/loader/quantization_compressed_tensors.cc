@@ -62,8 +62,11 @@ void read_bits(const JsonFields& weights, const Format& format, WeightScheme& sc
   scheme.bits = static_cast<int>(bits);
   const std::string type = type_of(weights);
   if (type != format.type) {
-    weights.fail("type", fmt::format("is \"{}\"; expected \"{}\" of the format {}", type,
-                                     format.type, format.name));
+    const bool is_either = format.name == "naive-quantized";
+    const std::string expected =
+        is_either ? "\"int\" or \"float\"" : fmt::format("\"{}\"", format.type);
+    weights.fail("type", fmt::format("is \"{}\"; expected {} of the format {}", type, expected,
+                                     format.name));
   }
 }
 

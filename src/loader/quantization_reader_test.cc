@@ -317,6 +317,14 @@ TEST(QuantizationConfig, BoundsItsPatterns) {
   EXPECT_THAT(error_of_config(config), HasSubstr("names 1000 targets, and `ignore` 1500 patterns"));
 }
 
+TEST(QuantizationConfig, NaiveNumbersAreOfOneOfTwoTypes) {
+  Json config = float8_config();
+  config["format"] = "naive-quantized";
+  config["config_groups"]["group_0"]["weights"]["type"] = "complex";
+  EXPECT_THAT(error_of_config(config),
+              HasSubstr("expected \"int\" or \"float\" of the format naive-quantized"));
+}
+
 TEST(QuantizationConfig, NamesTheFieldOfWhatItDoesNotRead) {
   const std::string group = "/config_groups/group_0/";
   const struct {

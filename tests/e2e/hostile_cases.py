@@ -45,8 +45,8 @@ GENERATION = {
     "stream_options": st.fixed_dictionaries({}, optional={"include_usage": BOOLEANS, "continuous_usage_stats": BOOLEANS,
                                                           "resumable": BOOLEANS}),
     "priority": st.integers(-2, 2), "cache_salt": st.text(min_size=1, max_size=9), "timeout": st.floats(0.001, 100),
-    "return_token_ids": BOOLEANS, "return_tokens_as_token_ids": BOOLEANS, "return_draft_usage": BOOLEANS, "skip_special_tokens": BOOLEANS,
-    "include_stop_str_in_output": BOOLEANS, "request_id": st.text("ab", min_size=1, max_size=2),
+    "return_token_ids": BOOLEANS, "return_tokens_as_token_ids": BOOLEANS, "skip_special_tokens": BOOLEANS,
+    "return_draft_usage": BOOLEANS, "include_stop_str_in_output": BOOLEANS, "request_id": st.text("ab", min_size=1, max_size=2),
     "model": st.sampled_from(["lexicon", "other"]),
     "response_format": st.sampled_from([{"type": "text"}, {"type": "json_object"}, {"type": "json_schema"}]),
 }
