@@ -51,10 +51,14 @@ struct RequestMetrics {
   // Steps that computed tokens of any of the n outputs. A step that was scheduled before a stop was
   // known counts, too.
   int64_t num_steps = 0;
-  int64_t num_preemptions = 0;            // times that one of its n gave its KV blocks up
-  int64_t num_drafts = 0;                 // chunks of them that steps verified
-  int64_t num_draft_tokens = 0;           // tokens of these
-  int64_t num_accepted_draft_tokens = 0;  // of these, kept
+  int64_t num_preemptions = 0;  // times that one of its n gave its KV blocks up
+  // Speculative decoding: chunks of drafts that steps verified, their tokens, and those kept.
+  int64_t num_drafts = 0;
+  int64_t num_draft_tokens = 0;
+  int64_t num_accepted_draft_tokens = 0;
+  // Tokens that a constraint forced and that came beside a step's sampled token. They are no drafts
+  // of speculative decoding.
+  int64_t num_forced_tokens = 0;
 };
 
 struct RequestOutput {

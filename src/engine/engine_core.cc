@@ -275,17 +275,19 @@ bool EngineCore::schedule() {
   step.num_tokens = batch->num_tokens;
   const Clock::time_point now = Clock::now();
   for (const ScheduledSequence& sequence : batch->sequences) {
-    const auto owner = owners_.find(sequence.id);
-    if (owner != owners_.end()) {
-      owner->second.request->mark_scheduled(batch->step + 1, sequence.draft_token_ids.size(), now);
-    }
+    size_t num_drafts = 0;
     if (sequence.kind == ChunkKind::kVerify) {
       const bool is_forced = forced_drafts_ && forced_drafts_->take_proposed(sequence.id);
       if (is_forced) {
         step.forced.insert(sequence.id);
       } else {
-        step.num_drafts.emplace(sequence.id, sequence.draft_token_ids.size());
+        num_drafts = sequence.draft_token_ids.size();
+        step.num_drafts.emplace(sequence.id, num_drafts);
       }
+    }
+    const auto owner = owners_.find(sequence.id);
+    if (owner != owners_.end()) {
+      owner->second.request->mark_scheduled(batch->step + 1, num_drafts, now);
     }
     if (sequence.kind != ChunkKind::kPrefill) continue;
     step.has_prefill = true;
@@ -397,11 +399,12 @@ AnswerProgress EngineCore::answer_progress(const SequenceOwner& owner, SequenceU
 void EngineCore::take_update(SequenceUpdate& update, const InFlight& step, Clock::time_point now) {
   const SequenceOwner& owner = owners_.at(update.id);
   const AnswerProgress progress = answer_progress(owner, update);
-  const TakenTokens taken = owner.request->append(owner.index, update, now, progress);
+  const bool had_forced = step.forced.contains(update.id);
+  const TakenTokens taken = owner.request->append(owner.index, update, now, progress, had_forced);
   counters_.generation_tokens += taken.count;
   if (taken.stopped) scheduler_.finish(update.id, FinishReason::kStop);
   if (forced_drafts_ && owner.request->request().is_constrained) {
-    learn_forced(update, step.forced.contains(update.id), taken.stopped || update.end);
+    learn_forced(update, had_forced, taken.stopped || update.end);
   }
   if (speculator_ && !update.token_ids.empty()) {
     const auto drafts = step.num_drafts.find(update.id);

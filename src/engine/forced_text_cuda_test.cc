@@ -52,6 +52,7 @@ class ForcedTextOnGpus : public testing::TestWithParam<ForcedLayout> {
       expect_same_outputs(outputs[i], expected[i], "request " + std::to_string(i));
       num_steps += outputs[i].metrics.num_steps;
       totals.num_accepted_drafts += outputs[i].metrics.num_accepted_draft_tokens;
+      totals.num_forced_tokens += outputs[i].metrics.num_forced_tokens;
     }
     totals.num_preemptions += engine.stats().num_preemptions;
     return num_steps;
@@ -93,7 +94,8 @@ TEST_P(ForcedTextOnGpus, IsTheSameInFewerSteps) {
     }
   }
   EXPECT_GT(totals.num_preemptions, 0) << "the schedules were meant to preempt";
-  EXPECT_GT(totals.num_accepted_drafts, 0);
+  EXPECT_EQ(totals.num_accepted_drafts, 0);
+  EXPECT_GT(totals.num_forced_tokens, 0);
 }
 
 TEST_P(ForcedTextOnGpus, IsTheSameBesideDrafters) {
@@ -123,6 +125,7 @@ TEST_P(ForcedTextOnGpus, IsTheSameBesideDrafters) {
     }
   }
   EXPECT_GT(totals.num_accepted_drafts, 0);
+  EXPECT_GT(totals.num_forced_tokens, 0);
 }
 
 // The first token of a run of seven and more is in flight while the others are drafted.
@@ -148,7 +151,7 @@ TEST_P(ForcedTextOnGpus, OfManySequencesIsNotDrafted) {
   const size_t num_requests = 65 * static_cast<size_t>(GetParam().stages);
   const std::vector<ConstrainedRequest> requests(num_requests, {.params = params});
   for (const RequestOutput& output : answers_of(engine, requests)) {
-    EXPECT_EQ(output.metrics.num_accepted_draft_tokens, 0);
+    EXPECT_EQ(output.metrics.num_forced_tokens, 0);
     EXPECT_EQ(output.outputs[0].token_ids,
               engine.tokenizer().encode(params.structured_output->choices[0], false));
   }

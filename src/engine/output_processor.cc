@@ -142,7 +142,7 @@ void RequestState::mark_preemptions(size_t index, int64_t num_preemptions) {
 }
 
 TakenTokens RequestState::append(size_t index, const SequenceUpdate& update, Clock::time_point now,
-                                 const AnswerProgress& progress) {
+                                 const AnswerProgress& progress, bool had_forced) {
   if (index == 0) {
     num_cached_tokens_ = update.num_cached_tokens;
     for (const TokenLogprobs& position : update.prompt_logprobs) {
@@ -151,8 +151,9 @@ TakenTokens RequestState::append(size_t index, const SequenceUpdate& update, Clo
   }
   mark_preemptions(index, update.num_preemptions);
   if (update.token_ids.empty()) return {};
-  // A step brings one token that it sampled, and the drafts that were kept before it.
-  metrics_.num_accepted_draft_tokens += static_cast<int64_t>(update.token_ids.size()) - 1;
+  // A step brings one token that it sampled, and before it the drafts or forced text that it kept.
+  (had_forced ? metrics_.num_forced_tokens : metrics_.num_accepted_draft_tokens) +=
+      static_cast<int64_t>(update.token_ids.size()) - 1;
   changed_ = true;
   metrics_.total_s = seconds_between(arrival_, now);
   if (!has_token_) metrics_.ttft_s = metrics_.total_s;

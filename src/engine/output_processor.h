@@ -73,13 +73,15 @@ class RequestState {
   const std::vector<SequenceId>& sequence_ids() const { return sequence_ids_; }
 
   // A step was scheduled that computes tokens of one of the n outputs and verifies `num_drafts`
-  // drafts. Called for each of these outputs; `step` identifies the step, and is not 0.
+  // drafts of a speculator. Called for each of these outputs; `step` identifies the step, and is
+  // not 0.
   void mark_scheduled(uint64_t step, size_t num_drafts, Clock::time_point now);
   // How often output `index` was preempted so far.
   void mark_preemptions(size_t index, int64_t num_preemptions);
-  // See CompletionState::append.
+  // See CompletionState::append. had_forced: the step verified forced text of a constraint, not
+  // drafts of a speculator.
   TakenTokens append(size_t index, const SequenceUpdate& update, Clock::time_point now,
-                     const AnswerProgress& progress = {});
+                     const AnswerProgress& progress = {}, bool had_forced = false);
   void abort();
   // Ends the request with `error`, a sentence.
   void fail(std::string error, bool out_of_memory = false);

@@ -133,7 +133,7 @@ TEST_F(OutputProcessorTest, ALengthLimitKeepsAllThatCame) {
   EXPECT_EQ(outcome.text, tokenizer_.decode(token_ids));
 }
 
-TEST(RequestState, CountsStepsPreemptionsAndDrafts) {
+TEST(RequestState, CountsStepsPreemptionsDraftsAndForcedText) {
   Request request;
   request.prompt_token_ids = {1};
   request.params.n = 2;
@@ -149,13 +149,17 @@ TEST(RequestState, CountsStepsPreemptionsAndDrafts) {
   update.num_preemptions = 2;
   state.append(1, update, Clock::now());
   state.append(1, update, Clock::now());  // as often as before
-  state.mark_preemptions(0, 3);           // since its last output
+  state.mark_scheduled(6, 0, Clock::now());
+  update.token_ids = {13, 14, 15, 16};  // three of them forced
+  state.append(1, update, Clock::now(), {}, true);
+  state.mark_preemptions(0, 3);  // since its last output
   const RequestMetrics metrics = state.take_output().metrics;
-  EXPECT_EQ(metrics.num_steps, 2);
+  EXPECT_EQ(metrics.num_steps, 3);
   EXPECT_EQ(metrics.num_preemptions, 5);
   EXPECT_EQ(metrics.num_drafts, 1);
   EXPECT_EQ(metrics.num_draft_tokens, 4);
   EXPECT_EQ(metrics.num_accepted_draft_tokens, 6);
+  EXPECT_EQ(metrics.num_forced_tokens, 3);
 }
 
 }  // namespace

@@ -86,6 +86,7 @@ struct RunTotals {
   int64_t num_preemptions = 0;
   int64_t prefix_cache_hits = 0;  // tokens
   int64_t num_accepted_drafts = 0;
+  int64_t num_forced_tokens = 0;
 };
 
 // Runs the requests; request i is added before step arrival_steps[i]. Adds to `totals`.
@@ -116,6 +117,7 @@ inline std::vector<RequestOutput> run(const EngineConfig& config,
     totals->prefix_cache_hits += engine.stats().prefix_cache_hits;
     for (const RequestOutput& output : outputs) {
       totals->num_accepted_drafts += output.metrics.num_accepted_draft_tokens;
+      totals->num_forced_tokens += output.metrics.num_forced_tokens;
     }
   }
   return outputs;

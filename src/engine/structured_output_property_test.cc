@@ -154,7 +154,10 @@ TEST(ForcedText, IsNoDraftOfTheDrafter) {
   params.structured_output = choice({"cats like to sleep in the sun, and zebras do remember it."});
   const RequestOutput output = answers_of(engine, {{.params = params}})[0];
   EXPECT_LE(output.metrics.num_steps, 3);
-  EXPECT_GT(output.metrics.num_accepted_draft_tokens, 10);
+  EXPECT_GT(output.metrics.num_forced_tokens, 10);
+  EXPECT_EQ(output.metrics.num_drafts, 0);
+  EXPECT_EQ(output.metrics.num_draft_tokens, 0);
+  EXPECT_EQ(output.metrics.num_accepted_draft_tokens, 0);
   EXPECT_EQ(engine.stats().speculative.num_draft_tokens, 0);
   EXPECT_EQ(engine.stats().speculative.num_accepted_tokens, 0);
 }

@@ -64,6 +64,19 @@ class Speculative(CliTest):
             self.assertGreaterEqual(asked["rejected_prediction_tokens"], 0)
             self.assertGreater(asked["mean_acceptance_length"], 1)
 
+    def test_usage_counts_no_forced_text_as_drafts(self):
+        schema = {"const": "cats like to sleep in the sun, and zebras do remember it."}
+        request = {"messages": [{"role": "user", "content": "define apple"}], "max_tokens": 60,
+                   "return_draft_usage": True,
+                   "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}}
+        with serving(env=CPU) as server:
+            body = server.post("/v1/chat/completions", request)[2]
+        self.assertEqual(json.loads(body["choices"][0]["message"]["content"]), schema["const"])
+        details = body["usage"]["completion_tokens_details"]
+        self.assertEqual(details["accepted_prediction_tokens"], 0)
+        self.assertEqual(details["rejected_prediction_tokens"], 0)
+        self.assertIsNone(details["mean_acceptance_length"])
+
     def test_metrics_count_drafts(self):
         with serving(*speculative(**METHODS[0]), "--metrics-prefix", "vllm:", env=CPU) as server:
             server.post("/v1/completions", REPEATING)
