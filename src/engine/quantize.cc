@@ -190,8 +190,9 @@ QuantizeResult write_rounded(const QuantizeOptions& options, const Source& sourc
   if (!options.calibration.empty()) {
     const CalibrationWindows windows = windows_of(options, source.model, source.config, loops);
     result.calibration_tokens = tokens_in(windows);
-    calibration = std::make_unique<Calibration>(source.checkpoint, source.config,
-                                                source.targets.layers, windows, loops);
+    calibration =
+        std::make_unique<Calibration>(source.checkpoint, source.config, source.targets.layers,
+                                      windows, source.plan.has_kv_scales, loops);
   }
   result.left_out = write_texts(source, folder.partial());
   const WrittenWeights written = quantise_weights(

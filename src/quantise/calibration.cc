@@ -111,14 +111,15 @@ class Calibration::GramObserver final : public LinearObserver {
 
 Calibration::Calibration(const Checkpoint& checkpoint, const ModelConfig& config,
                          const RoundingTarget& target, const CalibrationWindows& windows,
-                         const EndableLoops& loops)
+                         bool notes_cache, const EndableLoops& loops)
     : checkpoint_(checkpoint),
       config_(config),
       target_(target),
       steps_(calibration_steps(windows, kStepTokens, kCacheBlock)),
       loops_(loops),
       stream_(loops.pool()),
-      comm_(make_single_communicator()) {
+      comm_(make_single_communicator()),
+      notes_cache_(notes_cache) {
   for (const CalibrationStep& step : steps_) {
     most_tokens_ = std::max(most_tokens_, step.num_tokens());
     most_blocks_ = std::max(most_blocks_, step.num_blocks());
@@ -139,6 +140,7 @@ void Calibration::begin_layer(int64_t layer) {
 }
 
 KvMagnitudes Calibration::kv_magnitudes() const {
+  check(notes_cache_, "the calibration was told to note the cache");
   if (std::isfinite(largest_.keys) && std::isfinite(largest_.values)) return largest_;
   throw Error(fmt::format(
       "model.layers.{}.self_attn: with the calibration text its keys or values are not finite (NaN "
@@ -293,7 +295,10 @@ void Calibration::run_step(CalibrationStep& step, LinearObserver& observer, bool
     previous = {matrix_of(hidden, config_.hidden_size), matrix_of(residual, config_.hidden_size)};
   }
   const IntermediateTensors state = model_->forward(context, previous);
-  if (keeps_states) return note_cache();
+  if (keeps_states) {
+    if (notes_cache_) note_cache();
+    return;
+  }
   copy_rows_of(state.hidden, step.hidden);
   copy_rows_of(state.residual, step.residual);
 }

@@ -39,12 +39,14 @@ struct KvMagnitudes {
 class Calibration {
  public:
   // Windows have at least one token each, all of them the model's. References outlive the object.
+  // notes_cache: kv_magnitudes() is asked for, which takes a look at the whole cache for each step.
   Calibration(const Checkpoint& checkpoint, const ModelConfig& config, const RoundingTarget& target,
-              const CalibrationWindows& windows, const EndableLoops& loops);
+              const CalibrationWindows& windows, bool notes_cache, const EndableLoops& loops);
   ~Calibration();
 
   void begin_layer(int64_t layer);
-  // After begin_layer(): of the text's tokens. Throws Error where one is not finite.
+  // After begin_layer(), with notes_cache: of the text's tokens. Throws Error where one is not
+  // finite.
   KvMagnitudes kv_magnitudes() const;
   // The matrix of a module of the layer, values [n, k]; of integers.
   RoundedMatrix round(const std::string& module, const std::vector<float>& values);
@@ -87,6 +89,7 @@ class Calibration {
   Buffer keys_;
   Buffer values_;
   std::vector<KvCacheView> caches_;
+  const bool notes_cache_;
   KvMagnitudes largest_;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<GramObserver> grams_;
