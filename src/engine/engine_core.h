@@ -161,9 +161,9 @@ class EngineCore {
   // Whether the shortest answer fits the limits on tokens.
   void check_room(const Request& facts, const AnswerLanguage& language) const;
   static std::unique_ptr<LoraStore> make_lora_store(const EngineSetup& setup);
-  // Gives a request the adapter `name`.
-  // Loads what RequestOptions::lora_request names, and names it in `options`.
+  // Loads what RequestOptions::lora_request names, and gives `options` its name and weights.
   void take_lora_request(RequestOptions& options);
+  // Gives a request the adapter `name`.
   void set_lora(Request& facts, const std::string& name, LoraWeightsPtr weights);
   // Tells other nodes which adapters no later step has.
   void tell_forgotten_loras();

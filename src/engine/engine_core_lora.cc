@@ -48,7 +48,13 @@ void EngineCore::take_lora_request(RequestOptions& options) {
                     "expected one of them.",
                     options.lora, options.lora_request->name));
   }
-  loras_->load_once(*options.lora_request);
+  if (options.lora_weights) {
+    throw Error(
+        fmt::format("The request has lora_weights and the adapter {} in lora_request; expected one "
+                    "of them.",
+                    options.lora_request->name));
+  }
+  options.lora_weights = loras_->load_once(*options.lora_request);
   options.lora = options.lora_request->name;
 }
 

@@ -2,7 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "base/temporary_folder_test_util.h"
+#include "engine/lora_store.h"
 #include "engine/lora_test_util.h"
 #include "engine/random_requests.h"
 #include "quire/llm_engine.h"
@@ -71,6 +75,32 @@ TEST_F(LoraRequests, LoadTheAdapterOnce) {
   EXPECT_EQ(tokens, tokens_with(brought));
 }
 
+// Whatever another thread does with the name meanwhile.
+TEST_F(LoraRequests, GetTheWeightsOfTheirFolder) {
+  LoraOptions options;
+  options.enabled = true;
+  const auto model = golden_models() / "qwen3-tied";
+  LoraStore store(options, lora_target(model, load_model_config(model), true, 16));
+  const std::string one = store.load_once({"name", path_of("one")})->content_hash;
+  ASSERT_NE(one, store.load_once({"other", path_of("two")})->content_hash);
+  std::atomic<bool> done = false;
+  std::thread changing([&] {
+    for (int i = 0; !done; ++i) {
+      if (i % 3 < 2) store.load("name", path_of(i % 3 == 0 ? "two" : "one"), /*replace=*/true);
+      if (i % 3 == 2) store.unload("name");
+    }
+  });
+  for (int i = 0; i < 300; ++i) {
+    try {
+      EXPECT_EQ(store.load_once({"name", path_of("one")})->content_hash, one);
+    } catch (const Error& error) {  // the name stands for the other folder
+      EXPECT_THAT(error.what(), HasSubstr("There is an adapter \"name\" already"));
+    }
+  }
+  done = true;
+  changing.join();
+}
+
 TEST_F(LoraRequests, AreRefusedWhereTheyContradict) {
   EXPECT_THAT(refusal_of({.lora_request = LoraRequest{"one", path_of("two")}}),
               HasSubstr("There is an adapter \"one\" already, from "));
@@ -79,7 +109,12 @@ TEST_F(LoraRequests, AreRefusedWhereTheyContradict) {
               HasSubstr("expected 1 to 256"));
   EXPECT_THAT(refusal_of({.lora = "one", .lora_request = LoraRequest{"new", path_of("two")}}),
               HasSubstr("expected one of them"));
+  EXPECT_THAT(refusal_of({.lora_weights = engine_.hold_lora("one"),
+                          .lora_request = LoraRequest{"new", path_of("two")}}),
+              HasSubstr("lora_weights"));
   EXPECT_EQ(refusal_of({.lora_request = LoraRequest{"one", path_of("one")}}), "taken");
+  EXPECT_EQ(refusal_of({.lora_request = LoraRequest{"one", path_of("one") + "/"}}), "taken");
+  EXPECT_EQ(refusal_of({.lora_request = LoraRequest{"one", path_of("no/.././one")}}), "taken");
 }
 
 }  // namespace

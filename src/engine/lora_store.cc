@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <unordered_set>
 #include <utility>
@@ -16,6 +17,14 @@ namespace {
 constexpr size_t kMaxNameBytes = 256;
 // How many names a message lists.
 constexpr size_t kMaxNamesInMessage = 8;
+
+// Whether two paths are the same but for ".", ".." and separators; links are not followed.
+bool is_same_folder(const std::filesystem::path& a, const std::filesystem::path& b) {
+  const auto normal = [](const std::filesystem::path& path) {
+    return (path / "").lexically_normal();
+  };
+  return normal(a) == normal(b);
+}
 
 }  // namespace
 
@@ -51,8 +60,13 @@ void LoraStore::load(const std::string& name, const std::string& path, bool repl
   check_name(name, replace);
   const std::lock_guard reading(reading_);
   check_name(name, replace);
+  read_new(name, path, std::move(check));
+}
+
+LoraWeightsPtr LoraStore::read_new(const std::string& name, const std::string& path,
+                                   LoraPathCheck check) {
   if (check) check(path);
-  const LoraWeightsPtr weights = read(path);
+  LoraWeightsPtr weights = read(path);
   Dropped dropped;
   const std::lock_guard lock(mutex_);
   ++stats_.num_loads;
@@ -61,19 +75,37 @@ void LoraStore::load(const std::string& name, const std::string& path, bool repl
                      weights->rank, weights->bytes, std::move(check)};
   drop_nameless(dropped);
   touch(weights, dropped);
+  return weights;
 }
 
-void LoraStore::load_once(const LoraRequest& request) {
-  const auto is_there = [&] {
-    const std::optional<LoraAdapterInfo> known = info(request.name);
-    return known && known->path == request.path;
-  };
-  if (is_there()) return;
-  try {
-    load(request.name, request.path, false);
-  } catch (const Error&) {
-    if (!is_there()) throw;  // another thread has loaded it meanwhile
+LoraWeightsPtr LoraStore::load_once(const LoraRequest& request) {
+  check_enabled();
+  if (LoraWeightsPtr weights = find_of(request)) return weights;
+  const std::lock_guard reading(reading_);
+  if (LoraWeightsPtr weights = find_of(request)) return weights;
+  if (const std::optional<Adapter> known = adapter_of(request)) {
+    return read_new(request.name, known->path, known->check);
   }
+  // The name gets no folder as long as this thread reads.
+  check_name(request.name, false);
+  return read_new(request.name, request.path, {});
+}
+
+std::optional<LoraStore::Adapter> LoraStore::adapter_of(const LoraRequest& request) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = adapters_.find(request.name);
+  if (found == adapters_.end() || !is_same_folder(found->second.path, request.path)) return {};
+  return found->second;
+}
+
+LoraWeightsPtr LoraStore::find_of(const LoraRequest& request) {
+  Dropped dropped;
+  const std::lock_guard lock(mutex_);
+  const auto found = adapters_.find(request.name);
+  if (found == adapters_.end() || !is_same_folder(found->second.path, request.path)) return nullptr;
+  LoraWeightsPtr weights = weights_of(found->second);
+  if (weights) touch(weights, dropped);
+  return weights;
 }
 
 void LoraStore::unload(const std::string& name) {

@@ -38,8 +38,9 @@ class LoraStore {
   // As in LLMEngine.
   void load(const std::string& name, const std::string& path, bool replace,
             LoraPathCheck check = {});
-  // Does nothing where the folder is loaded by that name already. Throws Error as load() does.
-  void load_once(const LoraRequest& request);
+  // The weights of the folder, loaded by that name; whatever becomes of the name meanwhile. Throws
+  // Error as load() does, also where the name stands for another folder.
+  LoraWeightsPtr load_once(const LoraRequest& request);
   void unload(const std::string& name);
   std::vector<LoraAdapterInfo> list() const;
   // Nothing where that name is not loaded.
@@ -85,6 +86,12 @@ class LoraStore {
 
   void check_enabled() const;
   void check_name(const std::string& name, bool replace) const;
+  // None where the name does not stand for the request's folder.
+  std::optional<Adapter> adapter_of(const LoraRequest& request) const;
+  // Of these weights; null where they are not in memory, or the name stands for something else.
+  LoraWeightsPtr find_of(const LoraRequest& request);
+  // Reads a folder that the name shall stand for. Called with reading_ held, and without mutex_.
+  LoraWeightsPtr read_new(const std::string& name, const std::string& path, LoraPathCheck check);
   // The rest is called with mutex_ held.
   const Adapter& at(const std::string& name) const;
   // Null where the weights are not in memory.
