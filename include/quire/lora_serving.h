@@ -24,7 +24,9 @@ struct LoraRequest {
 // Names, meanings and defaults are vLLM's.
 struct LoraOptions {
   bool enabled = false;
-  int max_loras = 1;           // different adapters in one step, 1 to kMaxLoras
+  // Different adapters in one step, 1 to kMaxLoras. The memory plan has room for them, but not for
+  // their trained copies of matrices.
+  int max_loras = 1;
   int64_t max_lora_rank = 16;  // the largest that an adapter may have, 1 to kMaxServedLoraRank
   // How many adapters stay in host memory, max_loras or more; none: max_loras. The least recently
   // used goes first, and is read from its folder again when a request asks for it. Adapters of

@@ -15,9 +15,7 @@ namespace quire {
 std::unique_ptr<LoraStore> EngineCore::make_lora_store(const EngineSetup& setup) {
   const LoraOptions& options = setup.config.lora;
   if (!options.enabled) return std::make_unique<LoraStore>();
-  LoraTarget target =
-      lora_target(setup.folder, setup.model, setup.config.load_format != LoadFormat::kDummy,
-                  options.max_lora_rank, setup.config.device == "cuda");
+  LoraTarget target = lora_target(setup);
   const auto nodes = setup.executor.nodes;
   if (!nodes) return std::make_unique<LoraStore>(options, std::move(target));
   const auto share = [nodes](const LoraWeights& weights, const std::string& path) {

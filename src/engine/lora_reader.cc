@@ -12,8 +12,10 @@
 #include <utility>
 
 #include "base/ceil_div.h"
+#include "base/memory_limit.h"
 #include "base/thread_pool.h"
 #include "core/buffer.h"
+#include "engine/engine_setup.h"
 #include "engine/lora_product.h"
 #include "hub/content_hash.h"
 #include "loader/lora_adapter.h"
@@ -55,6 +57,7 @@ class LoraReader {
     check_fits();
     weights_.kind = adapter_.config().kind();
     find_copies();
+    check_memory();
     reserve_storage();
     for (const LoraModule& module : adapter_.modules()) add_module(module);
     for (const auto& [module, tensor] : copies_) {
@@ -134,6 +137,25 @@ class LoraReader {
       }
       copies_.emplace_back(module, tensor);
     }
+  }
+
+  // The memory plan has no room for copies, and each may be as large as the model's own matrix.
+  void check_memory() const {
+    if (copies_.empty() || !target_.memory_left) return;
+    int64_t needed = 0;
+    for (const auto& [module, tensor] : copies_) {
+      const int64_t packed =
+          tensor->shape[0] * tensor->shape[1] * static_cast<int64_t>(size_of(target_.copy_dtype));
+      needed += static_cast<int64_t>(tensor->bytes);
+      needed += module == kEmbeddingModule ? packed * target_.num_embedding_ranks
+                                           : ceil_div(packed, target_.num_sharing_processes);
+    }
+    const int64_t left = target_.memory_left();
+    if (needed <= left) return;
+    throw Error(fmt::format(
+        "{}: the adapter's trained copies of matrices take {} bytes of memory, and {} bytes are "
+        "available; merge the adapter into its base (quire merge) and serve the result.",
+        adapter_.folder().string(), needed, left));
   }
 
   void reserve_storage() {
@@ -332,6 +354,21 @@ LoraTarget lora_target(const std::filesystem::path& model, const ModelConfig& co
           .quantization = config.quantization,
           .max_rank = max_rank,
           .on_gpu = on_gpu};
+}
+
+LoraTarget lora_target(const EngineSetup& setup) {
+  const EngineConfig& config = setup.config;
+  LoraTarget target =
+      lora_target(setup.folder, setup.model, config.load_format != LoadFormat::kDummy,
+                  config.lora.max_lora_rank, config.device == "cuda");
+  const int num_nodes = setup.executor.nodes ? setup.executor.nodes->num_nodes() : 1;
+  const int num_ranks = config.tensor_parallel_size * config.pipeline_parallel_size / num_nodes;
+  target.copy_dtype = setup.executor.runner.model.dtype;
+  target.num_embedding_ranks = std::min(config.tensor_parallel_size, num_ranks);
+  // A stage has its layers' matrices whole.
+  target.num_sharing_processes = config.pipeline_parallel_size == 1 ? num_nodes : 1;
+  target.memory_left = [] { return memory_left(); };
+  return target;
 }
 
 LoraWeights read_lora(const std::filesystem::path& folder, const LoraTarget& target) {

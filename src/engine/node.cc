@@ -22,12 +22,8 @@ EngineSetup set_up_other_node(const EngineConfig& config) {
 }
 
 std::unique_ptr<NodeLoras> make_loras(const EngineSetup& setup) {
-  const LoraOptions& options = setup.config.lora;
-  if (!options.enabled) return nullptr;
-  return std::make_unique<NodeLoras>(
-      setup.executor.nodes,
-      lora_target(setup.folder, setup.model, setup.config.load_format != LoadFormat::kDummy,
-                  options.max_lora_rank, setup.config.device == "cuda"));
+  if (!setup.config.lora.enabled) return nullptr;
+  return std::make_unique<NodeLoras>(setup.executor.nodes, lora_target(setup));
 }
 
 }  // namespace

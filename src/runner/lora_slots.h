@@ -26,7 +26,7 @@ class LoraSlots {
   // threads that pack adapters. Both must outlive this.
   LoraSlots(const Model& model, int max_loras, int64_t max_rank, DType dtype, ThreadPool& pool);
 
-  // Bytes of slots and scratch.
+  // Bytes of slots and scratch, at most, without adapters' trained copies of matrices.
   static size_t bytes(const Model& model, int max_loras, int64_t max_rank, DType dtype);
 
   // The adapters of a step's rows; null where no row has one. Valid until the next call.
