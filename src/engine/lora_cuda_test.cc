@@ -169,10 +169,10 @@ TEST_P(LoraOnGpus, TheZeroAdapterIsTheBase) {
 }
 
 // Adapters that PEFT has saved and engines serve.
-constexpr const char* kGoldens[] = {"biases",         "biases-lora-only", "dora",    "embedding",
-                                    "embedding-dora", "embedding-tied",   "float16", "fused",
-                                    "head-tied",      "layers",           "lora",    "lora-bias",
-                                    "old-names",      "patterns",         "rslora"};
+constexpr const char* kGoldens[] = {
+    "biases",      "biases-lora-only", "dora",     "embedding", "embedding-dora", "embedding-tied",
+    "ensure-tied", "float16",          "fused",    "head-tied", "layers",         "lora",
+    "lora-bias",   "old-names",        "patterns", "rslora"};
 
 class LoraCuda : public testing::Test {
  protected:
@@ -299,7 +299,7 @@ TEST_P(LoraOfQuantisedBases, HasTheLogprobsOfTheCpu) {
 
 TEST_F(LoraCuda, RefusesTrainedCopiesOfMatrices) {
   QUIRE_SKIP_WITHOUT_GPUS(1);
-  for (const char* golden : {"saved", "saved-tied"}) {
+  for (const char* golden : {"saved", "saved-tied", "ensure-tied-saved"}) {
     const std::string error = error_of(golden);
     EXPECT_THAT(error, HasSubstr("a trained copy of ")) << golden;
     EXPECT_THAT(error, HasSubstr("only the CPU serves")) << golden;
