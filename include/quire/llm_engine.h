@@ -64,9 +64,9 @@ struct RequestOptions {
   // The weights that hold_lora() returned for `lora`; the request uses these even if the name means
   // others by now. Null: those that the name means when the request is added.
   HeldLora lora_weights{};
-  // In place of `lora`: an adapter and its folder. If none of its name is loaded, it is loaded
-  // first, on the thread that adds the request, and it stays. Error where the name stands for
-  // another folder.
+  // In place of `lora` and `lora_weights`: an adapter and its folder. If none of its name is
+  // loaded, it is loaded first, on the thread that adds the request, and it stays. Error where the
+  // name stands for another folder.
   std::optional<LoraRequest> lora_request{};
 };
 
