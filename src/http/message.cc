@@ -1,24 +1,12 @@
 #include "http/message.h"
 
-#include <algorithm>
+#include "base/lower_case.h"
 
 namespace quire::http {
-namespace {
-
-char lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-}
-
-bool same_name(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](char x, char y) { return lower(x) == lower(y); });
-}
-
-}  // namespace
 
 std::optional<std::string_view> Request::header(std::string_view name) const {
   for (const auto& [key, value] : headers) {
-    if (same_name(key, name)) return value;
+    if (same_in_lower_case(key, name)) return value;
   }
   return std::nullopt;
 }

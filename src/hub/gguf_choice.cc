@@ -4,22 +4,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 
+#include "base/lower_case.h"
 #include "quire/error.h"
 
 namespace quire {
 namespace {
 
 constexpr std::string_view kExtension = ".gguf";
-
-std::string in_lower_case(std::string_view text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return lower;
-}
 
 // A file's name without its extension and, for a part of a split model, without the part's number.
 std::string stem_of(const std::string& name) {
@@ -43,9 +36,9 @@ bool is_model(std::string_view name) {
 }
 
 bool is_meant(const std::string& stem, const std::string& variant) {
-  std::string wanted = in_lower_case(variant);
+  std::string wanted = lower_case(variant);
   if (wanted.ends_with(kExtension)) wanted.resize(wanted.size() - kExtension.size());
-  const std::string found = in_lower_case(stem);
+  const std::string found = lower_case(stem);
   if (!found.ends_with(wanted)) return false;
   if (found.size() == wanted.size()) return true;
   const char before = found[found.size() - wanted.size() - 1];

@@ -10,6 +10,7 @@
 #include <ctime>
 
 #include "base/curl_handles.h"
+#include "base/lower_case.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -56,10 +57,7 @@ std::string url_part(CURLU* url, CURLUPart part) {
 
 // "https://host:443": what a token may be shown to.
 std::string origin_of(CURLU* url) {
-  std::string host = url_part(url, CURLUPART_HOST);
-  std::transform(host.begin(), host.end(), host.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
+  const std::string host = lower_case(url_part(url, CURLUPART_HOST));
   return fmt::format("{}://{}:{}", url_part(url, CURLUPART_SCHEME), host,
                      url_part(url, CURLUPART_PORT));
 }
@@ -89,14 +87,6 @@ std::string_view trimmed(std::string_view text) {
   const size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
   text.remove_prefix(begin);
   return text.substr(0, text.find_last_not_of(kSpace) + 1);
-}
-
-bool same_name(std::string_view a, std::string_view b) {
-  const auto lower = [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [&](char x, char y) { return lower(x) == lower(y); });
 }
 
 // One GET as libcurl's callbacks see it.
@@ -163,7 +153,7 @@ class Transfer {
         {"ratelimit", &head_.rate_limit},
     }};
     for (const auto& [wanted, field] : kept) {
-      if (same_name(name, wanted)) *field = value;
+      if (same_in_lower_case(name, wanted)) *field = value;
     }
   }
 

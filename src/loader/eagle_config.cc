@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/json_text.h"
+#include "base/lower_case.h"
 #include "base/mapped_file.h"
 #include "loader/json_fields.h"
 #include "loader/model_limits.h"
@@ -26,10 +27,8 @@ constexpr int kMaxEagleConfigDepth = 32;
 constexpr const char* kAuxLayers = "eagle_aux_hidden_state_layer_ids";
 
 // Publishers write the name before or behind that of the model, and "EAGLE" or "Eagle".
-bool has_name(std::string architecture, std::string_view name) {
-  std::ranges::transform(architecture, architecture.begin(),
-                         [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
-  return architecture.find(name) != std::string::npos;
+bool has_name(std::string_view architecture, std::string_view name) {
+  return lower_case(architecture).find(name) != std::string::npos;
 }
 
 bool is_eagle3(const std::string& architecture) {

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/json_text.h"
+#include "base/lower_case.h"
 #include "base/mapped_file.h"
 #include "loader/json_fields.h"
 #include "quire/error.h"
@@ -119,10 +120,7 @@ LoraModuleNames read_names(const JsonFields& fields, const char* field) {
     return result;
   }
   const auto text = value->get<std::string>();
-  std::string lower = text;
-  std::ranges::transform(lower, lower.begin(),
-                         [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
-  if (lower == "all-linear") {
+  if (same_in_lower_case(text, "all-linear")) {
     result.all_linear = true;
   } else {
     result.pattern.push_back(whole_name(text, fields.file() + ": " + fields.name_of(field)));

@@ -1,13 +1,14 @@
 // GPTQ's and AWQ's quantization_config, as AutoGPTQ, GPTQModel and AutoAWQ write it.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "loader/quantization_methods.h"
+
+#include "base/lower_case.h"
 
 namespace quire::loader_internal {
 namespace {
@@ -140,10 +141,8 @@ QuantizationConfig read_gptq(const JsonFields& quantization) {
 }
 
 QuantizationConfig read_awq(const JsonFields& quantization) {
-  std::string version = quantization.string("version").value_or("gemm");
-  std::transform(version.begin(), version.end(), version.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  if (version != "gemm") quantization.fail_value("version", "\"gemm\"");
+  const std::string version = quantization.string("version").value_or("gemm");
+  if (!same_in_lower_case(version, "gemm")) quantization.fail_value("version", "\"gemm\"");
   if (quantization.string("backend").value_or("") == "llm-awq") {
     quantization.fail_value("backend", "\"autoawq\"");
   }

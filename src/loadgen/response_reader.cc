@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/lower_case.h"
+
 namespace quire::loadgen {
 namespace {
 
@@ -14,9 +16,7 @@ constexpr int kTooManyRequests = 429;
 bool is_event_stream(std::string_view content_type) {
   constexpr std::string_view kType = "text/event-stream";
   const std::string_view type = content_type.substr(0, content_type.find(';'));
-  return std::equal(type.begin(), type.end(), kType.begin(), kType.end(), [](char a, char b) {
-    return (a >= 'A' && a <= 'Z' ? static_cast<char>(a - 'A' + 'a') : a) == b;
-  });
+  return same_in_lower_case(type, kType);
 }
 
 }  // namespace

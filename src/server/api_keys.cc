@@ -4,6 +4,7 @@
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 
+#include "base/lower_case.h"
 #include "quire/error.h"
 #include "server/setting_file.h"
 
@@ -13,11 +14,7 @@ namespace {
 // The token of "Bearer TOKEN", the scheme in any case; empty where it is another.
 std::string_view bearer_token(std::string_view authorization) {
   constexpr std::string_view kScheme = "bearer ";
-  if (authorization.size() < kScheme.size()) return {};
-  for (size_t i = 0; i < kScheme.size(); ++i) {
-    const char c = authorization[i];
-    if ((c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c) != kScheme[i]) return {};
-  }
+  if (!same_in_lower_case(authorization.substr(0, kScheme.size()), kScheme)) return {};
   const size_t begin = authorization.find_first_not_of(' ', kScheme.size());
   if (begin == std::string_view::npos) return {};
   const size_t end = authorization.find_last_not_of(' ');

@@ -5,20 +5,13 @@
 
 #include <algorithm>
 
+#include "base/lower_case.h"
 #include "server/api/api_error.h"
 
 namespace quire::server {
 namespace {
 
 constexpr std::string_view kJsonType = "application/json";
-
-std::string lower_case(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return out;
-}
 
 // The name or address in a Host header: without its port, brackets, and the dot at its end.
 std::string host_name(std::string_view host) {

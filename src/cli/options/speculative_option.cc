@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "base/json_text.h"
+#include "base/lower_case.h"
 #include "cli/usage_error.h"
 
 namespace quire::cli {
@@ -123,9 +123,7 @@ void set_speculative_field(SpeculativeConfig& config, const std::string& name, c
 // As vLLM does where there is only a model: by its name.
 std::string method_for(std::string model) {
   while (model.ends_with('/')) model.pop_back();
-  model.erase(0, model.rfind('/') + 1);
-  std::ranges::transform(model, model.begin(),
-                         [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+  model = lower_case(model.substr(model.rfind('/') + 1));
   if (model.find("eagle3") != std::string::npos) return "eagle3";
   return model.find("eagle") != std::string::npos ? "eagle" : "draft_model";
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/lower_case.h"
+
 namespace quire::server {
 namespace {
 
@@ -22,12 +24,6 @@ bool is_lower_hex(std::string_view text) {
 
 bool is_zero(std::string_view digits) {
   return digits.find_first_not_of('0') == std::string_view::npos;
-}
-
-bool is_name(std::string_view name, std::string_view lower) {
-  return std::ranges::equal(name, lower, [](char a, char b) {
-    return (a >= 'A' && a <= 'Z' ? static_cast<char>(a - 'A' + 'a') : a) == b;
-  });
 }
 
 bool is_printable(std::string_view text) {
@@ -60,10 +56,10 @@ std::optional<TraceContext> trace_context_of(const http::Request& request) {
   std::optional<std::string_view> parent;
   std::string state;
   for (const auto& [name, value] : request.headers) {
-    if (is_name(name, "traceparent")) {
+    if (same_in_lower_case(name, "traceparent")) {
       if (parent) return std::nullopt;
       parent = value;
-    } else if (is_name(name, "tracestate") && state.size() <= kMaxState) {
+    } else if (same_in_lower_case(name, "tracestate") && state.size() <= kMaxState) {
       if (!state.empty()) state += ',';  // several are one list
       state += value;
     }
