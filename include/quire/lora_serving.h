@@ -16,10 +16,7 @@ struct LoraPath {
 };
 
 // An adapter that a request brings along, as vLLM's LoRARequest does: it need not be loaded before.
-struct LoraRequest {
-  std::string name;
-  std::string path;  // the folder that PEFT has saved
-};
+using LoraRequest = LoraPath;
 
 // Names, meanings and defaults are vLLM's.
 struct LoraOptions {

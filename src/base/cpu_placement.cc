@@ -153,6 +153,14 @@ std::string describe(const CpuPlacement& rank) {
                      describe_nodes(rank.nodes));
 }
 
+// Whether the calling thread has the system's own memory policy.
+bool has_default_policy(hwloc_topology_t handle, hwloc_bitmap_t scratch) {
+  hwloc_membind_policy_t policy = HWLOC_MEMBIND_MIXED;
+  return hwloc_get_membind(handle, scratch, &policy,
+                           HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) == 0 &&
+         (policy == HWLOC_MEMBIND_FIRSTTOUCH || policy == HWLOC_MEMBIND_DEFAULT);
+}
+
 }  // namespace
 
 NumaTopology numa_topology() {
@@ -188,18 +196,6 @@ void run_at(const CpuPlacement& placement) {
   (void)sched_setaffinity(0, sizeof(set), &set);
   (void)take_memory_from(placement.nodes);
 }
-
-namespace {
-
-// Whether nobody has said where the calling thread's memory shall lie.
-bool has_default_policy(hwloc_topology_t handle, hwloc_bitmap_t scratch) {
-  hwloc_membind_policy_t policy = HWLOC_MEMBIND_MIXED;
-  return hwloc_get_membind(handle, scratch, &policy,
-                           HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) == 0 &&
-         (policy == HWLOC_MEMBIND_FIRSTTOUCH || policy == HWLOC_MEMBIND_DEFAULT);
-}
-
-}  // namespace
 
 bool take_memory_from(const std::vector<int>& nodes) {
   hwloc_topology_t handle = nullptr;

@@ -129,9 +129,8 @@ ops::Weight& LoraLayers::weight_of(const Packing& packing) {
   return packing.is_copy ? *part.copy : part.b;
 }
 
-// Pieces of the rows of a matrix that threads pack at the same time.
 void LoraLayers::add_copy(LoraShare& share, const Tensor& source, std::vector<Packing>& packings) {
-  constexpr int64_t kRows = 4096;
+  constexpr int64_t kRows = 4096;  // of a piece: threads pack several at a time
   share.parts.back().copy = weight(source.dim(0), source.dim(1));
   for (int64_t begin = 0; begin < source.dim(0); begin += kRows) {
     packings.push_back({.share = &share,

@@ -39,6 +39,16 @@ std::string type_of(const JsonFields& weights) {
   return weights.string("type").value_or("int");
 }
 
+// For messages: "int", or "int" or "float" where formats share the name.
+std::string types_of(std::string_view format) {
+  std::string types;
+  for (const Format& each : kFormats) {
+    if (each.name != format) continue;
+    types += fmt::format("{}\"{}\"", types.empty() ? "" : " or ", each.type);
+  }
+  return types;
+}
+
 // A group's, else that of all groups. Of formats with one name the one for the weights' type.
 const Format& read_format(const JsonFields& quantization, const JsonFields& group,
                           const JsonFields& weights) {
@@ -62,11 +72,8 @@ void read_bits(const JsonFields& weights, const Format& format, WeightScheme& sc
   scheme.bits = static_cast<int>(bits);
   const std::string type = type_of(weights);
   if (type != format.type) {
-    const bool is_either = format.name == "naive-quantized";
-    const std::string expected =
-        is_either ? "\"int\" or \"float\"" : fmt::format("\"{}\"", format.type);
-    weights.fail("type", fmt::format("is \"{}\"; expected {} of the format {}", type, expected,
-                                     format.name));
+    weights.fail("type", fmt::format("is \"{}\"; expected {} of the format {}", type,
+                                     types_of(format.name), format.name));
   }
 }
 

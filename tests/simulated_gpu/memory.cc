@@ -32,7 +32,7 @@ class Piece {
     const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
     const size_t pages = round_up(bytes, page);
     mapped_bytes_ = pages + 2 * page;
-    // Sanitizers would mark each byte of an allocation, of which a model's first tokens need few.
+    // Sanitizers would mark each byte of an allocation. A model's first tokens use few of them.
     void* const mapped =
         mmap(nullptr, mapped_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapped == MAP_FAILED) throw_no_memory();

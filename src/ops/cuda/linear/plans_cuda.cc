@@ -35,7 +35,7 @@ int64_t most_stages(int tile_rows, int splits, int64_t num_blocks) {
   return tile_rows <= 16 ? 6 : 4;
 }
 
-// Tiles of 64 rows and twice the columns, of which one, two or three fit on a multiprocessor.
+// Tiles are 64 rows by twice the columns. A multiprocessor holds one, two or three of them.
 SkinnyPlan wide_plan(int64_t n) {
   const int64_t tiles = ceil_div(n, 2 * kGroupColumns);
   const int num_stages = tiles > blocks_at_once(3) ? 8 : tiles > blocks_at_once(2) ? 3 : 4;
