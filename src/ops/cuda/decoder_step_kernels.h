@@ -63,6 +63,10 @@ struct CudaDecoderLora {
   const int32_t* places = nullptr;
 };
 
+// How the blocks of a step with dense weights read each other's activations, as its sizes ask for.
+// The results have the same bits.
+enum class DecoderStepReads : int8_t { kBySizes, kRowByRow, kAhead };
+
 // A decode step of a few sequences in one persistent kernel: embedding, all layers, final norm
 // (models/decoder.h); or a stage's part of it. A sequence has one row, or several, each of which
 // sees those before it. Each of several ranks has its shards of weights and heads, and they take
@@ -103,6 +107,7 @@ struct CudaDecoderStep {
   PeerWords peers = {};
   CudaDecoderTaps taps = {};
   CudaDecoderLora lora = {};
+  DecoderStepReads reads = DecoderStepReads::kBySizes;  // another: for tests
 };
 
 // Words for each half of a layer, each rank and each row.

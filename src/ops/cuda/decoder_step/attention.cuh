@@ -7,6 +7,7 @@
 // columns (the heads of several rows, where a unit has several); the second product, m16n8k8, has
 // the values, transposed, as its first operand, and takes the weights as the first left them. In
 // both, lane (g = lane / 4, t = lane % 4) holds 16-byte pieces of the cache.
+#include "core/warp_sum.cuh"
 #include "ops/cuda/decoder_step/partials.cuh"
 #include "ops/cuda/decoder_step/product.cuh"
 #include "ops/cuda/decoder_step/work.cuh"

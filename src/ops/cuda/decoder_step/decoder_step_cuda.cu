@@ -104,9 +104,12 @@ struct SlotUse {
   int64_t activation_bytes(int64_t rows, int64_t columns) const {
     return of_integers ? integer_activation_bytes(rows, columns) : rows * row_stride(columns);
   }
-  // Of n features of a product, the most groups of weight rows that a block has.
+  // Of n features of a product, the most groups of weight rows that a block has, and the least.
   int64_t most_groups(int64_t n, int64_t blocks) const {
     return ceil_div(share_features * ceil_div(n / share_features, blocks), unit_rows);
+  }
+  int64_t least_groups(int64_t n, int64_t blocks) const {
+    return ceil_div(share_features * (n / share_features / blocks), unit_rows);
   }
 };
 
@@ -133,14 +136,23 @@ SlotUse slot_use(const CudaDecoderStep& args) {
   }
 }
 
-// A product that a block takes its share of: the most groups of weight rows, and their columns.
+// A product that a block takes its share of: the most groups of weight rows, and the least, and
+// their columns.
 struct ProductSize {
   int64_t groups;
+  int64_t least_groups;
   int64_t k;
 
   int64_t column_slots(const SlotUse& use) const { return ceil_div(k, use.columns); }
-  int64_t sum_bytes(const SlotUse& use, int64_t rows) const {
-    return 4 * groups * column_slots(use) * use.warps * rows * use.unit_rows;
+  // See partial_at().
+  int64_t sum_bytes(const SlotUse& use, int64_t rows, bool ahead) const {
+    const auto sums_of = [&](int64_t of) {
+      const int at_once = static_cast<int>(use.slots_at_once());
+      const int64_t added_up = sum_columns_of(static_cast<int>(of), at_once);
+      return of * (ahead ? std::min(added_up, column_slots(use)) : column_slots(use));
+    };
+    const int64_t sums = std::max(sums_of(groups), sums_of(least_groups));
+    return 4 * sums * use.warps * rows * use.unit_rows;
   }
 };
 
@@ -200,27 +212,30 @@ int64_t place_adapters(SharedLayout& layout, int64_t at, const CudaDecoderStep& 
 // With activations in parts of so many column slots. The ring gets what the others leave.
 SharedLayout layout_with(int64_t slots_in_part, const SlotUse& use,
                          std::span<const ProductSize> products, const CudaDecoderStep& args,
-                         int64_t rows, int64_t max_bytes) {
+                         int64_t rows, bool ahead, int64_t max_bytes) {
   int64_t sums = 0;          // in bytes
   int64_t longest_part = 0;  // in slots of the ring
   int64_t most_groups = 0;
   for (const ProductSize& product : products) {
-    sums = std::max(sums, product.sum_bytes(use, rows));
+    sums = std::max(sums, product.sum_bytes(use, rows, ahead));
     most_groups = std::max(most_groups, product.groups);
     longest_part =
         std::max(longest_part, product.groups * std::min(product.column_slots(use), slots_in_part));
   }
   SharedLayout layout{};
+  const int64_t attention_end = kScratchAt + kAttentionScratchBytes + (rows - 1) * kOwnTokenBytes;
   int64_t scratch_end = kScratchAt + sums;
   if (has_adapters(args)) {
     scratch_end = place_adapter_sums(layout, scratch_end, rows, most_groups);
   }
-  scratch_end = std::max<int64_t>(
-      scratch_end, kScratchAt + kAttentionScratchBytes + (rows - 1) * kOwnTokenBytes);
+  // The attention's scratch takes their place, as it comes between products; and where rows are
+  // read ahead, that of the activations.
+  if (!ahead) scratch_end = std::max(scratch_end, attention_end);
   layout.x_at = static_cast<int>(ceil_div(scratch_end, int64_t{128}) * 128);
   layout.x_columns = static_cast<int>(slots_in_part * use.columns);
   layout.x_stride = static_cast<int>(use.row_stride(layout.x_columns));
   int64_t end = layout.x_at + use.activation_bytes(rows, layout.x_columns);
+  if (ahead) end = std::max(end, attention_end);
   if (has_adapters(args)) end = place_adapters(layout, end, args, products, rows);
   layout.ring_at = static_cast<int>(ceil_div(end, int64_t{128}) * 128);
   layout.num_slots = static_cast<int>(
@@ -237,27 +252,37 @@ SharedLayout layout_with(int64_t slots_in_part, const SlotUse& use,
   return layout;
 }
 
+// Column slots of a part of activations, at most. What is read ahead has short parts: the next one
+// is on its way while one is computed.
+int64_t most_slots_in_part(const SlotUse& use, int64_t rows, bool ahead, int64_t longest) {
+  if (ahead) return 1;
+  const int64_t most_bytes = (use.of_integers ? 46 : 33) * 1024;
+  int64_t most = longest;
+  while (most > 1 && use.activation_bytes(rows, most * use.columns) > most_bytes) --most;
+  return most;
+}
+
 // The longest parts of activations that leave room for enough slots, or else the most slots.
 SharedLayout layout_for(const CudaDecoderStep& args, int64_t rows, const CudaStream& stream) {
   const SlotUse use = slot_use(args);
-  const int64_t most_bytes = (use.of_integers ? 46 : 33) * 1024;
   const int enough_slots = use.of_integers ? 8 : 10;
   const int64_t blocks = stream.num_multiprocessors();
   const int64_t attention = int64_t{args.num_heads} * args.head_dim;
   const int64_t qkv = attention + 2 * int64_t{args.num_kv_heads} * args.head_dim;
-  const auto groups = [&](int64_t n) { return use.most_groups(n, blocks); };
-  const ProductSize products[] = {{groups(qkv), args.hidden},
-                                  {groups(args.hidden), attention},
-                                  {2 * groups(args.inner), args.hidden},
-                                  {groups(args.hidden), args.inner}};
+  const auto product = [&](int64_t sides, int64_t n, int64_t k) {
+    return ProductSize{sides * use.most_groups(n, blocks), sides * use.least_groups(n, blocks), k};
+  };
+  const ProductSize products[] = {product(1, qkv, args.hidden), product(1, args.hidden, attention),
+                                  product(2, args.inner, args.hidden),
+                                  product(1, args.hidden, args.inner)};
   int64_t longest = 1;
   for (const ProductSize& product : products)
     longest = std::max(longest, product.column_slots(use));
-  int64_t most = longest;
-  while (most > 1 && use.activation_bytes(rows, most * use.columns) > most_bytes) --most;
+  const bool ahead = reads_ahead(args, rows, blocks);
+  const int64_t most = most_slots_in_part(use, rows, ahead, longest);
   SharedLayout best{};
   for (int64_t slots = most; slots > 0; --slots) {
-    const SharedLayout layout = layout_with(slots, use, products, args, rows,
+    const SharedLayout layout = layout_with(slots, use, products, args, rows, ahead,
                                             static_cast<int64_t>(stream.max_shared_bytes()));
     if (layout.num_slots > best.num_slots) best = layout;
     if (best.num_slots >= enough_slots) break;
@@ -265,11 +290,11 @@ SharedLayout layout_for(const CudaDecoderStep& args, int64_t rows, const CudaStr
   return best;
 }
 
-Kernel kernel_for(const CudaDecoderStep& args) {
+Kernel kernel_for(const CudaDecoderStep& args, bool ahead) {
   const WeightFormat& format = args.weight_format;
   switch (format.kind) {
     case WeightKind::kDense:
-      return has_adapters(args) ? dense_lora_kernel(args) : dense_kernel(args);
+      return has_adapters(args) ? dense_lora_kernel(args, ahead) : dense_kernel(args, ahead);
     case WeightKind::kFloat8:
       return format.group_size == 0 ? float8_kernel(args) : float8_blocks_kernel(args);
     case WeightKind::kInt4:
@@ -349,14 +374,22 @@ bool takes(const CudaStream& stream, const CudaDecoderStep& args) {
       args.peers.count < decoder_step_peer_words(args.hidden, args.peers.size)) {
     return false;
   }
-  return layout_for(args, kMaxRows, stream).num_slots >= use.slots_at_once();
+  const auto fits = [&](DecoderStepReads reads) {
+    CudaDecoderStep step = args;
+    step.reads = reads;
+    return layout_for(step, kMaxRows, stream).num_slots >= use.slots_at_once();
+  };
+  return fits(DecoderStepReads::kRowByRow) &&
+         (!reads_ahead(args, kMaxRows, blocks) || fits(DecoderStepReads::kAhead));
 }
 
 }  // namespace
 
 bool supports_decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
   if (!takes(stream, args)) return false;
-  load(stream, kernel_for(args));
+  for (const int64_t rows : {int64_t{1}, int64_t{kMaxRows}}) {
+    load(stream, kernel_for(args, reads_ahead(args, rows, stream.num_multiprocessors())));
+  }
   return true;
 }
 
@@ -370,7 +403,8 @@ void decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
   check(args.num_layers >= 1, "a decoder has layers");
   check(args.lora.rows.max_items <= args.rows, "a step has no more adapters than rows");
   check(args.taps.count >= 0 && args.taps.count <= kMaxDecoderStepTaps, "a step has up to 8 taps");
-  const Kernel kernel = kernel_for(args);
+  const Kernel kernel =
+      kernel_for(args, reads_ahead(args, args.rows, stream.num_multiprocessors()));
   const SharedLayout layout = layout_for(args, args.rows, stream);
   allow_shared_memory(stream, kernel);
   cudaLaunchConfig_t config = {};

@@ -102,6 +102,18 @@ class DecoderStepCudaTest : public CudaTest {
       synchronize();
       EXPECT_EQ(device.out().download_bytes(), first);
     }
+    // However activations are read.
+    for (const DecoderStepReads reads : {DecoderStepReads::kRowByRow, DecoderStepReads::kAhead}) {
+      CudaDecoderStep args = device.args();
+      args.reads = reads;
+      ASSERT_TRUE(cuda::supports_decoder_step(stream(), args));
+      for (int i = 0; i < 2; ++i) {
+        device.out().poison();
+        cuda::decoder_step(stream(), args);
+        synchronize();
+        EXPECT_EQ(device.out().download_bytes(), first);
+      }
+    }
   }
 };
 

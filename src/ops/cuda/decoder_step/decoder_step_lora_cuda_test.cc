@@ -289,6 +289,16 @@ class DecoderStepLoraCudaTest : public CudaTest {
       synchronize();
       EXPECT_EQ(device.out().download_bytes(), first);
     }
+    // However activations are read.
+    for (const DecoderStepReads reads : {DecoderStepReads::kRowByRow, DecoderStepReads::kAhead}) {
+      CudaDecoderStep other = args;
+      other.reads = reads;
+      ASSERT_TRUE(cuda::supports_decoder_step(stream(), other));
+      device.out().poison();
+      cuda::decoder_step(stream(), other);
+      synchronize();
+      EXPECT_EQ(device.out().download_bytes(), first);
+    }
   }
 
   static constexpr double kTolerance = 2e-2;

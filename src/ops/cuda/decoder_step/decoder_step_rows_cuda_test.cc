@@ -94,6 +94,18 @@ class DecoderStepRowsCudaTest : public CudaTest {
       synchronize();
       EXPECT_EQ(device.out().download_bytes(), first);
     }
+    // However activations are read.
+    for (const DecoderStepReads reads : {DecoderStepReads::kRowByRow, DecoderStepReads::kAhead}) {
+      CudaDecoderStep other = args;
+      other.reads = reads;
+      ASSERT_TRUE(cuda::supports_decoder_step(stream(), other));
+      for (int i = 0; i < 2; ++i) {
+        device.out().poison();
+        cuda::decoder_step(stream(), other);
+        synchronize();
+        EXPECT_EQ(device.out().download_bytes(), first);
+      }
+    }
   }
 };
 

@@ -2,9 +2,9 @@
 
 namespace quire::ops::cuda::step {
 
-Kernel dense_kernel(const CudaDecoderStep& args) {
-  return args.dtype == DType::kBFloat16 ? kernel_for_head<DenseWeights<__nv_bfloat16>>(args)
-                                        : kernel_for_head<DenseWeights<__half>>(args);
+Kernel dense_kernel(const CudaDecoderStep& args, bool ahead) {
+  return args.dtype == DType::kBFloat16 ? kernel_of<DenseWeights<__nv_bfloat16>>(args, ahead)
+                                        : kernel_of<DenseWeights<__half>>(args, ahead);
 }
 
 }  // namespace quire::ops::cuda::step

@@ -3,8 +3,8 @@
 
 namespace quire::ops::cuda::step {
 
-Kernel dense_lora_kernel(const CudaDecoderStep& args) {
-  return kernel_for_head<DenseWeights<__nv_bfloat16>, MatrixAdapters>(args);
+Kernel dense_lora_kernel(const CudaDecoderStep& args, bool ahead) {
+  return kernel_of<DenseWeights<__nv_bfloat16>, MatrixAdapters>(args, ahead);
 }
 
 }  // namespace quire::ops::cuda::step

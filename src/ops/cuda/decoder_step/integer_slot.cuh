@@ -163,9 +163,10 @@ class IntegerSlots {
     return total;
   }
 
-  // The sums of a set of rows to where partial sums of a panel begin.
+  // The sums of a set of rows to where partial sums of a panel begin; `adds`: to what this warp has
+  // stored there.
   __device__ __forceinline__ static void store(const BlockState& block, const Sums& sums, float* to,
-                                               int set) {
+                                               int set, bool adds) {
     const int quarter = block.lane % 4;
     const int row = set * kRowsOfSet + quarter / 2;
 #pragma unroll
@@ -178,7 +179,8 @@ class IntegerSlots {
       const float first = __shfl_sync(0xffffffffu, of[1], second);
       const float sum = (of[0] + of[1]) + (quarter == 0 ? last : first);
       if (quarter % 2 == 0 && row < block.rows) {
-        to[row * W::kUnitRows + 8 * upper + block.lane / 4] = sum;
+        float& place = to[row * W::kUnitRows + 8 * upper + block.lane / 4];
+        place = adds ? place + sum : sum;
       }
     }
   }

@@ -17,9 +17,11 @@ __device__ __forceinline__ Share share_of(int64_t n, int64_t k, int64_t second_h
   const int64_t pieces = n / kFeatures;
   const int64_t block = blockIdx.x;
   const int64_t blocks = gridDim.x;
-  return {static_cast<int>(k), static_cast<int>(kFeatures * (pieces * block / blocks)),
-          static_cast<int>(kFeatures * (pieces * (block + 1) / blocks)),
-          static_cast<int>(second_half)};
+  Share share = {static_cast<int>(k), static_cast<int>(kFeatures * (pieces * block / blocks)),
+                 static_cast<int>(kFeatures * (pieces * (block + 1) / blocks)),
+                 static_cast<int>(second_half)};
+  share.sum_columns = sum_columns_of(share.num_groups<W>(), kSlotsAtOnce<W>);
+  return share;
 }
 
 __device__ __forceinline__ int64_t qkv_width(const CudaDecoderStep& args) {
@@ -191,9 +193,17 @@ __device__ __forceinline__ void stream_weights(const CudaDecoderStep& args,
   }
 }
 
-// Of a launch: one for each layer, and one before them where a stage takes what another has left.
+// Whether blocks read the embedding of tokens by themselves; else what enters the first layer is
+// published, as what a stage takes over is.
+template <typename W>
+__device__ __forceinline__ bool reads_embedding(const CudaDecoderStep& args) {
+  return !W::kReadsAhead && args.token_ids != nullptr;
+}
+
+// Of a launch: one for each layer, and one before them for what is published first.
+template <typename W>
 __device__ __forceinline__ int num_tags(const CudaDecoderStep& args) {
-  return args.num_layers + (args.token_ids == nullptr ? 1 : 0);
+  return args.num_layers + (reads_embedding<W>(args) ? 0 : 1);
 }
 
 // The feature of the residual that a thread owns.
@@ -215,27 +225,17 @@ __device__ __forceinline__ int64_t place_of(const CudaDecoderStep& args, const O
   return owned.row * args.hidden + owned.feature;
 }
 
+// The residual that enters the first layer: the embedding of a token, or what the stage before has
+// left.
 template <typename T>
-__device__ __forceinline__ float embedded(const CudaDecoderStep& args, const Owned& owned) {
+__device__ __forceinline__ float entering(const CudaDecoderStep& args, const Owned& owned) {
   if (!owned.exists) return 0;
-  const int64_t at = args.token_ids[owned.row] * args.hidden + owned.feature;
-  return static_cast<float>(static_cast<const T*>(args.embedding)[at]);
-}
-
-// The residual that the stage before has left. Published as the layer before would have.
-template <typename T>
-__device__ __forceinline__ float handed_over(const CudaDecoderStep& args, const Owned& owned,
-                                             Word* after_mlp, uint32_t tag) {
-  float residual = 0;
-  if (owned.exists) {
-    const T* const hidden = static_cast<const T*>(args.embedding);
-    const int64_t at = place_of(args, owned);
-    residual =
-        static_cast<float>(hidden[args.rows * args.hidden + at]) + static_cast<float>(hidden[at]);
+  const T* const from = static_cast<const T*>(args.embedding);
+  if (args.token_ids != nullptr) {
+    return static_cast<float>(from[args.token_ids[owned.row] * args.hidden + owned.feature]);
   }
-  publish_pair<T>(after_mlp, static_cast<int>(args.hidden), owned.row, owned.feature, residual,
-                  owned.exists, tag);
-  return residual;
+  const int64_t at = place_of(args, owned);
+  return static_cast<float>(from[args.rows * args.hidden + at]) + static_cast<float>(from[at]);
 }
 
 // Leaves the residual to the next stage, with what rounding takes from it as the ranks' open sum.
@@ -265,9 +265,7 @@ __device__ __forceinline__ void final_norm(const BlockState& block, const CudaDe
                                            const Rows& rows, const Owned& owned, float residual) {
   using T = typename W::Activation;
   const int hidden = static_cast<int>(args.hidden);
-  clear_squares(block);
-  read_rows<W, true, false>(block, rows, 0, hidden, {nullptr, false, args.eps});
-  block.synchronize();
+  read_squares<W>(block, rows);
   if (!owned.exists) return;
   const float value =
       residual * norm_factor(block, owned.row, hidden, args.eps) * args.final_norm[owned.feature];
@@ -281,11 +279,14 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
   const int hidden = static_cast<int>(args.hidden);
   const int qkv = static_cast<int>(qkv_width(args));
   const BlockShares& shares = block.shares();
-  const bool embeds = args.token_ids != nullptr;
-  const uint32_t first_tag = *exchanges.last_tag + num_tags(args) - args.num_layers + 1;
+  const bool embeds = reads_embedding<W>(args);
+  const uint32_t first_tag = *exchanges.last_tag + num_tags<W>(args) - args.num_layers + 1;
   const Owned owned = owned_of<W>(block, shares.projected[0]);
-  float residual = embeds ? embedded<T>(args, owned)
-                          : handed_over<T>(args, owned, exchanges.after_mlp, first_tag - 1);
+  float residual = entering<T>(args, owned);
+  if (!embeds) {  // published as the layer before would have
+    publish_pair<T>(exchanges.after_mlp, hidden, owned.row, owned.feature, residual, owned.exists,
+                    first_tag - 1);
+  }
   constexpr int kLayerWords = kLayerBytes / 8;
   // Two layers are in shared memory: this one, and the next one on its way.
   const auto fetch_layer = [&](int i) {
@@ -297,9 +298,6 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
                     reinterpret_cast<const uint64_t*>(&args.layers[i]) + block.thread);
   };
   fetch_layer(0);
-  const auto residual_of = [&](const Word* exchange, uint32_t tag, bool embedded) {
-    return Rows{exchange, tag, hidden, embedded ? args.embedding : nullptr, args.token_ids};
-  };
   const auto adapters_of = [&](int i, int half, bool is_projected, const Share& share,
                                uint32_t tag) {
     if constexpr (Adapters::kAny) {
@@ -333,8 +331,9 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
       Word* const normed_out = first ? exchanges.qkv : exchanges.inner;
       const Share& normed = shares.normed[half];
       if (normed.num_groups<W>() > 0) {
-        const Rows in = first ? residual_of(exchanges.after_mlp, tag - 1, embeds && i == 0)
-                              : residual_of(exchanges.after_attention, tag, false);
+        const Rows in = {first ? exchanges.after_mlp : exchanges.after_attention,
+                         first ? tag - 1 : tag, hidden,
+                         embeds && first && i == 0 ? args.embedding : nullptr, args.token_ids};
         normed_product<W>(block, normed, in, first ? layer.input_norm : layer.post_norm, args.eps,
                           first ? layer.qkv_scales : layer.gate_up_scales,
                           first ? layer.qkv_bias : layer.gate_up_bias,
@@ -344,8 +343,7 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
       if (first) attention<T, kHeadDim>(block, args, layer, exchanges, tag);
       const Share& projected = shares.projected[half];
       if (projected.num_groups<W>() > 0) {
-        const Rows in{first ? exchanges.attention : exchanges.inner, tag, projected.k, nullptr,
-                      nullptr};
+        const Rows in = {first ? exchanges.attention : exchanges.inner, tag, projected.k};
         add_projection<W>(
             block, projected, in, first ? layer.o_scales : layer.down_scales,
             first ? layer.o_bias : layer.down_bias, adapters_of(i, half, true, projected, tag),
@@ -357,17 +355,17 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
   if (args.final_norm == nullptr) {
     hand_over<T>(args, owned, residual);
   } else if (shares.projected[0].num_groups<W>() > 0) {
-    final_norm<W>(block, args,
-                  residual_of(exchanges.after_mlp, first_tag + args.num_layers - 1, false), owned,
-                  residual);
+    final_norm<W>(block, args, {exchanges.after_mlp, first_tag + args.num_layers - 1, hidden},
+                  owned, residual);
   }
 }
 
 // The last block to finish moves the tags on: every block has read them by then.
+template <typename W>
 __device__ __forceinline__ void finish(const CudaDecoderStep& args, const Exchanges& exchanges) {
   if (atomicAdd(exchanges.finished_blocks, 1u) != gridDim.x - 1) return;
   *exchanges.finished_blocks = 0;
-  *exchanges.last_tag += static_cast<uint32_t>(num_tags(args));
+  *exchanges.last_tag += static_cast<uint32_t>(num_tags<W>(args));
 }
 
 }  // namespace quire::ops::cuda::step

@@ -2,13 +2,11 @@
 // The matrix products of the decoder step's kernel: a block's share of weight rows, times up to 8
 // rows of activations.
 //
-// All threads read the activations, part by part, into shared memory. Then each slot of the ring,
-// some columns of a group of weight rows, is computed by some of the warps, some of the columns
-// each (slot.cuh, integer_slot.cuh), and the warps' and slots' sums meet in shared memory: an
+// All threads read the activations, part by part, into shared memory (activations.cuh). Then each
+// slot of the ring, some columns of a group of weight rows, is computed by some of the warps, some
+// of the columns each (slot.cuh, integer_slot.cuh), and the warps' sums meet in shared memory: an
 // element is always summed in the same order.
-#include "core/warp_sum.cuh"
-#include "ops/cuda/decoder_step/integer_slot.cuh"
-#include "ops/cuda/decoder_step/slot.cuh"
+#include "ops/cuda/decoder_step/activations.cuh"
 #include "ops/cuda/math.cuh"
 
 namespace quire::ops::cuda::step {
@@ -19,193 +17,29 @@ using Slots = std::conditional_t<
     W::kIsInteger, IntegerSlots<W>,
     std::conditional_t<W::kIsFloat8, Float8Slots<W>, DenseSlots<typename W::Activation>>>;
 
-// Activations are read so many columns at a time.
-inline constexpr int kColumnsPerThread = 4;
-inline constexpr int kReadColumns = kColumnsPerThread * kComputeThreads;
-
-// Rows of activations that a product reads: those that blocks exchange, or the embedding's.
-struct Rows {
-  const Word* words;  // [rows, width / 2]
-  uint32_t tag;
-  int width;
-  const void* embedding;  // null, or the table, read at token_ids
-  const int32_t* token_ids;
-};
-
-// Four columns of so many rows and column slots, as two pairs each; waits until they are there.
-template <int kCount>
-struct Fetch {
-  uint32_t pairs[kCount][2];
-
-  // offset(i): elements from the first row's beginning; negative for none. rows(i): its row.
-  template <typename Offset, typename Row>
-  __device__ __forceinline__ void run(const Rows& from, const Offset& offset, const Row& row) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) pairs[i][0] = pairs[i][1] = 0;
-    if (from.embedding != nullptr) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        const int at = offset(i);
-        if (at < 0) continue;
-        const int64_t element = at + (from.token_ids[row(i)] - row(i)) * int64_t{from.width};
-        const uint2 bits = static_cast<const uint2*>(from.embedding)[element / 4];
-        pairs[i][0] = bits.x;
-        pairs[i][1] = bits.y;
-      }
-      return;
-    }
-    Word words[kCount][2];
-    bool complete;
-    do {
-      complete = true;
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        const int at = offset(i);
-        words[i][0] = words[i][1] = make_word(0, from.tag);
-        if (at >= 0) load_two_words(from.words + at / 2, words[i][0], words[i][1]);
-      }
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        complete = complete && tag_of(words[i][0]) == from.tag && tag_of(words[i][1]) == from.tag;
-      }
-    } while (__any_sync(0xffffffffu, !complete));
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      pairs[i][0] = payload_of(words[i][0]);
-      pairs[i][1] = payload_of(words[i][1]);
-    }
-  }
-};
-
 // Of a matrix to which no row's adapter adds. adapters.cuh has those that do.
 struct NoAdapters {
   static constexpr bool kAny = false;
 };
 
-// What becomes of activations on their way into shared memory.
-struct NormStep {
-  const float* weight;  // null: nothing
-  bool scales;          // by the factor, which norm_factor() has
-  float eps;
-};
-
-// The factor of an RMS norm, of the squares that the warps have stored.
-__device__ __forceinline__ float norm_factor(const BlockState& block, int row, int n, float eps) {
-  float total = 0;
-#pragma unroll
-  for (int warp = 0; warp < kWarps; ++warp) total += block.squares()[warp * kMaxRows + row];
-  return rsqrtf(total / static_cast<float>(n) + eps);
-}
-
-__device__ __forceinline__ void clear_squares(const BlockState& block) {
-  if (block.lane < kMaxRows) block.squares()[block.warp * kMaxRows + block.lane] = 0;
-  __syncwarp();
-}
-
-// Reads columns [begin, end) of all rows, kAtOnce times kReadColumns of a row at a time; with
-// kStores puts them into shared memory, with kSquares adds their squares to the warp's sums.
-template <typename W, bool kSquares, bool kStores, int kAtOnce>
-__device__ __forceinline__ void read_row_slots(const BlockState& block, const Rows& from, int begin,
-                                               int end, const NormStep& norm) {
-  using T = typename W::Activation;
-  constexpr int kWeightsAtOnce = kAtOnce <= 4 ? kAtOnce : 1;  // ahead of the wait, if of all
-  const int slots_per_row = (end - begin + kReadColumns - 1) / kReadColumns;
-  const int thread_column = kColumnsPerThread * block.thread;
-  int row = 0;
-  int slot = 0;
-#pragma unroll 1
-  while (row < block.rows) {
-    int rows[kAtOnce];     // -1: there is no such slot
-    int columns[kAtOnce];  // of the part
-    float4 weights[kWeightsAtOnce];
-    const auto weight_at = [&](int column) {
-      return *reinterpret_cast<const float4*>(norm.weight + begin + column);
-    };
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      columns[i] = slot * kReadColumns + thread_column;
-      rows[i] = row < block.rows && begin + columns[i] < end ? row : -1;
-      if constexpr (kStores && kWeightsAtOnce == kAtOnce) {
-        weights[i] = norm.weight != nullptr && rows[i] >= 0 ? weight_at(columns[i])
-                                                            : make_float4(1, 1, 1, 1);
-      }
-      if (++slot == slots_per_row) {
-        slot = 0;
-        ++row;
-      }
-    }
-    Fetch<kAtOnce> fetch;
-    fetch.run(
-        from, [&](int i) { return rows[i] < 0 ? -1 : rows[i] * from.width + begin + columns[i]; },
-        [&](int i) { return rows[i]; });
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const int at_row = __shfl_sync(0xffffffffu, rows[i], 0);
-      if (at_row < 0) continue;  // the whole warp has none
-      const float2 a = Elements<T>::unpack(fetch.pairs[i][0]);
-      const float2 b = Elements<T>::unpack(fetch.pairs[i][1]);
-      if constexpr (kSquares) {
-        const float sum = warp_sum(a.x * a.x + a.y * a.y + b.x * b.x + b.y * b.y);
-        if (block.lane == 0) block.squares()[block.warp * kMaxRows + at_row] += sum;
-      }
-      if (!kStores) continue;
-      if constexpr (W::kIsInteger) {
-        // All of the warp has the row: parts are whole multiples of its columns.
-        float4 factors = make_float4(1, 1, 1, 1);
-        if (norm.weight != nullptr) {
-          const float factor =
-              norm.scales ? norm_factor(block, at_row, from.width, norm.eps) : 1.0f;
-          const float4 weight =
-              kWeightsAtOnce == kAtOnce ? weights[i % kWeightsAtOnce] : weight_at(columns[i]);
-          factors = make_float4(factor * weight.x, factor * weight.y, factor * weight.z,
-                                factor * weight.w);
-        }
-        const float values[4] = {a.x * factors.x, a.y * factors.y, b.x * factors.z,
-                                 b.y * factors.w};
-        store_integers<W>(block, at_row, columns[i] - kColumnsPerThread * block.lane, values);
-        continue;
-      }
-      if (rows[i] < 0) continue;
-      uint32_t first = activations_of<W>(fetch.pairs[i][0]);
-      uint32_t second = activations_of<W>(fetch.pairs[i][1]);
-      if (norm.weight != nullptr) {
-        const float factor = norm.scales ? norm_factor(block, at_row, from.width, norm.eps) : 1.0f;
-        const float4 weight =
-            kWeightsAtOnce == kAtOnce ? weights[i % kWeightsAtOnce] : weight_at(columns[i]);
-        first = activations_of<W>(a.x * factor * weight.x, a.y * factor * weight.y);
-        second = activations_of<W>(b.x * factor * weight.z, b.y * factor * weight.w);
-      }
-      uint32_t* to = place_of_four<W>(block.layout.x_at + at_row * block.layout.x_stride,
-                                      static_cast<uint32_t>(columns[i]));
-      to[0] = first;
-      to[2] = second;
-    }
-  }
-}
-
-// What is read at a time costs the time of a load; what is not there costs instructions.
-template <typename W, bool kSquares, bool kStores>
-__device__ __forceinline__ void read_rows(const BlockState& block, const Rows& from, int begin,
-                                          int end, const NormStep& norm) {
-  constexpr int kFew = 4;
-  constexpr int kMany = 8;
-  if (block.rows * (end - begin) <= kFew * kReadColumns) {
-    read_row_slots<W, kSquares, kStores, kFew>(block, from, begin, end, norm);
-  } else {
-    read_row_slots<W, kSquares, kStores, kMany>(block, from, begin, end, norm);
-  }
-}
-
-// Partial sums: [group][column slot][warp of the slot's][row of activations][features of a group].
+// Partial sums: [group][column][warp of the slot's][row of activations][features of a group]. A
+// column is a column slot or, where rows are read ahead, those that come to the same warps: the
+// ring gets what memory that saves.
 template <typename W>
 __device__ __forceinline__ int partial_at(const BlockState& block, const Share& share, int group,
                                           int column_slot) {
-  return (group * share.num_column_slots<W>() + column_slot) * W::kWarpsPerSlot * block.rows *
-         W::kUnitRows;
+  int columns = share.num_column_slots<W>();
+  int column = column_slot;
+  if constexpr (W::kReadsAhead) {
+    columns = min(columns, share.sum_columns);
+    column &= share.sum_columns - 1;
+  }
+  return (group * columns + column) * W::kWarpsPerSlot * block.rows * W::kUnitRows;
 }
 
-// The products of column slots [begin, end) of the share, every kSlotsAtOnce-th slot of the ring by
-// the same warps. The activations in shared memory begin with column slot `first`.
+// The products of column slots [begin, end) of the share, every kSlotsAtOnce-th slot by the same
+// warps: of the part or, where rows are read ahead, of the product, wherever a part begins. The
+// activations in shared memory begin with column slot `first`.
 //
 // A wait for a slot tells a phase from the one before it only by its parity, so it is right only
 // once all phases before that one have ended; copies may end in any order. What a warp has waited
@@ -221,9 +55,11 @@ __device__ __forceinline__ void multiply_slots(BlockState& block, const Share& s
   const int of_slot = block.warp % W::kWarpsPerSlot;
   const int count = (end - begin) * num_groups;
   int at = begin;
-  int group = block.warp / W::kWarpsPerSlot;
+  int i = block.warp / W::kWarpsPerSlot;
+  if constexpr (W::kReadsAhead) i = (i - begin * num_groups) & (kAtOnce - 1);
+  int group = i;
 #pragma unroll 1
-  for (int i = block.warp / W::kWarpsPerSlot; i < count; i += kAtOnce, group += kAtOnce) {
+  for (; i < count; i += kAtOnce, group += kAtOnce) {
     while (group >= num_groups) {
       group -= num_groups;
       ++at;
@@ -238,6 +74,7 @@ __device__ __forceinline__ void multiply_slots(BlockState& block, const Share& s
     }
     float* const to =
         block.sums() + partial_at<W>(block, share, group, at) + of_slot * block.rows * W::kUnitRows;
+    const bool adds = W::kReadsAhead && at >= share.sum_columns;
     const auto multiply = [&](int set) {
       return slots.multiply(block.ring.data(slot), x, share.columns_of<W>(at),
                             share.first_row<W>(group), set);
@@ -248,13 +85,13 @@ __device__ __forceinline__ void multiply_slots(BlockState& block, const Share& s
     for (int set = 0;; ++set) {
       sums = multiply(set);
       if (set == last_set) break;
-      Slots<W>::store(block, sums, to, set);
+      Slots<W>::store(block, sums, to, set, adds);
     }
     // Reads need no fence before the copies that the barrier lets go on.
     if constexpr (!W::kIsFloat8 && !W::kIsInteger) fence_async_proxy();
     __syncwarp();
     if (block.lane == 0) barrier_arrive(block.ring.empty(slot), kAtOnce);
-    Slots<W>::store(block, sums, to, last_set);
+    Slots<W>::store(block, sums, to, last_set, adds);
   }
   const uint32_t place = block.slot + count;
   const uint32_t turns = block.by_slots.divide(place);
@@ -285,20 +122,21 @@ __device__ __forceinline__ void multiply(BlockState& block, const Share& share, 
                                          NormStep norm, const Adapters& adapters) {
   using T = typename W::Activation;
   const int chunk = block.layout.x_columns;
-  if constexpr (kNormed) {
-    clear_squares(block);
-    if constexpr (Elements<T>::kScalesFirst) {
-      read_rows<W, true, false>(block, from, 0, share.k, norm);
-      block.synchronize();
-      norm.scales = true;
-    }
+  constexpr bool kScalesLater = kNormed && !Elements<T>::kScalesFirst;
+  if constexpr (kNormed && !kScalesLater) {
+    read_squares<W>(block, from);
+    norm.scales = true;
   }
+  ActivationReader<W, kScalesLater, true> reader(block, from, norm);
+  reader.ask(0);
 #pragma unroll 1
   for (int begin = 0; begin < share.k; begin += chunk) {
     const int end = min(begin + chunk, share.k);
     if constexpr (Adapters::kAny) adapters.template load<W>(block, share, begin, end);
-    read_rows<W, kNormed && !Elements<T>::kScalesFirst, true>(block, from, begin, end, norm);
+    reader.read(begin, end);
+    if (end == share.k) reader.finish();
     block.synchronize();
+    if (end < share.k) reader.ask(end);
     const int first = begin / kSlotColumns<W>;
     const int last = (end + kSlotColumns<W> - 1) / kSlotColumns<W>;
     if constexpr (Adapters::kAny) {
@@ -314,17 +152,31 @@ __device__ __forceinline__ void multiply(BlockState& block, const Share& share, 
   }
 }
 
-// An element of the product, but for its scale: `feature` within the group.
+// An element of the product, but for its scale: `feature` within the group. Its order of sums is
+// that in which partial sums are added up where rows are read ahead.
 template <typename W>
 __device__ __forceinline__ float total_of(const BlockState& block, const Share& share, int group,
                                           int row, int feature) {
   const float* from =
       block.sums() + partial_at<W>(block, share, group, 0) + row * W::kUnitRows + feature;
   const int stride = block.rows * W::kUnitRows;
-  const int count = share.num_column_slots<W>() * W::kWarpsPerSlot;
+  const int columns = share.num_column_slots<W>();
+  const int sums = min(share.sum_columns, columns) * W::kWarpsPerSlot;
+  const int rest = W::kReadsAhead ? sums : columns * W::kWarpsPerSlot;
+  static_assert(W::kWarpsPerSlot % 2 == 0);
   float total = 0;
-#pragma unroll 4
-  for (int i = 0; i < count; ++i) total += from[i * stride];
+#pragma unroll 1
+  for (int i = 0; i < sums; i += 2) {
+    float first = 0;
+    float second = 0;
+#pragma unroll 1
+    for (int j = i; j < rest; j += sums) {
+      first += from[j * stride];
+      second += from[(j + 1) * stride];
+    }
+    total += first;
+    total += second;
+  }
   return total;
 }
 

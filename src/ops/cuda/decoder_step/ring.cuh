@@ -32,6 +32,7 @@ struct Share {
   int begin;
   int end;
   int second_half;
+  int sum_columns = 0;  // sum_columns_of() its groups
 
   __device__ bool gated() const { return second_half > 0; }
   template <typename W>

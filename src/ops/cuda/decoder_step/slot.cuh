@@ -61,11 +61,18 @@ __device__ __forceinline__ uint32_t* place_of_four(int row_at, uint32_t column) 
 }
 
 // Of the products of 8 weight rows, what a lane has: of activation row lane / 4, weight rows
-// 2 (lane % 4) and the next. To where partial sums of a group of rows begin.
-__device__ __forceinline__ void store_sums(const BlockState& block, float2 sums, float* to) {
+// 2 (lane % 4) and the next. To where partial sums of a group of rows begin; `adds`: to what this
+// warp has stored there.
+__device__ __forceinline__ void store_sums(const BlockState& block, float2 sums, float* to,
+                                           bool adds) {
   const int row = block.lane / 4;
   if (row >= block.rows) return;
-  *reinterpret_cast<float2*>(to + row * kGroupRows + 2 * (block.lane % 4)) = sums;
+  auto* const place = reinterpret_cast<float2*>(to + row * kGroupRows + 2 * (block.lane % 4));
+  if (adds) {
+    const float2 before = *place;
+    sums = make_float2(before.x + sums.x, before.y + sums.y);
+  }
+  *place = sums;
 }
 
 // Dense weights: this warp's half of a slot.
@@ -165,9 +172,9 @@ class Float8Slots {
   __device__ __forceinline__ static constexpr int num_sets() {
     return 1;
   }
-  __device__ __forceinline__ static void store(const BlockState& block, float2 sums, float* to,
-                                               int) {
-    store_sums(block, sums, to);
+  __device__ __forceinline__ static void store(const BlockState& block, float2 sums, float* to, int,
+                                               bool adds) {
+    store_sums(block, sums, to, adds);
   }
 
  private:
@@ -248,9 +255,9 @@ class DenseSlots {
     return multiply_dense_slot<T>(block_, slot, x, columns);
   }
   __device__ __forceinline__ static constexpr int num_sets() { return 1; }
-  __device__ __forceinline__ static void store(const BlockState& block, float2 sums, float* to,
-                                               int) {
-    store_sums(block, sums, to);
+  __device__ __forceinline__ static void store(const BlockState& block, float2 sums, float* to, int,
+                                               bool adds) {
+    store_sums(block, sums, to, adds);
   }
 
  private:

@@ -32,6 +32,7 @@ struct DenseWeights {
   static constexpr bool kIsInteger = false;
   static constexpr bool kHasOutputScales = false;
   static constexpr bool kHasBlockScales = false;
+  static constexpr bool kReadsAhead = false;
 };
 
 // Float8 e4m3, and a scale for each output or for each block of 128 x 128. A slot has twice the
@@ -48,6 +49,7 @@ struct Float8Weights {
   static constexpr bool kIsInteger = false;
   static constexpr bool kHasOutputScales = !kBlocks;
   static constexpr bool kHasBlockScales = kBlocks;
+  static constexpr bool kReadsAhead = false;
 };
 
 // Integers in groups of 128 inputs or of a row, as ops/group_tiles.h has them: a slot is some
@@ -70,6 +72,13 @@ struct IntegerWeights {
   static constexpr bool kIsInteger = true;
   static constexpr bool kHasOutputScales = false;  // beside the weights
   static constexpr bool kHasBlockScales = false;
+  static constexpr bool kReadsAhead = false;
+};
+
+// Any of them, in the kernel that has activations on their way while it computes (activations.cuh).
+template <typename W>
+struct ReadAhead : W {
+  static constexpr bool kReadsAhead = true;
 };
 
 // spread_e4m3() of ptx/convert.cuh leaves weights as T that are too small by a power of two.
@@ -92,6 +101,13 @@ template <typename W>
 inline constexpr int kSlotColumns = W::kSlotColumns;
 template <typename W>
 inline constexpr int kSlotsAtOnce = kWarps / W::kWarpsPerSlot;
+// A group's slots come to the same warps every so many column slots, a power of two, where
+// `slots_at_once` slots, one as well, are computed at a time: the sums of these are added up first.
+constexpr int sum_columns_of(int groups, int slots_at_once) {
+  int columns = slots_at_once;
+  for (; columns > 1 && groups % 2 == 0; columns /= 2) groups /= 2;
+  return columns;
+}
 // Blocks have whole multiples of so many features of a product: an exchanged word has two, a panel
 // of integers is in one piece.
 template <typename W>
