@@ -83,9 +83,12 @@ class DecoderStep {
   static std::optional<DecoderStep> make(Stream& stream, const DecoderStepModel& model);
 
   // Whether the kernel takes this batch: few tokens, all of them decoded or verified. The second is
-  // the same for a model of this hidden size with layers of these weights.
-  bool takes(const ForwardBatch& batch) const { return takes(batch, hidden_, weights_); }
-  static bool takes(const ForwardBatch& batch, int64_t hidden, const WeightFormat& weights);
+  // the same for a model of this hidden size with layers of these weights, shared by so many ranks.
+  bool takes(const ForwardBatch& batch) const {
+    return takes(batch, hidden_, weights_, model_.peers.size);
+  }
+  static bool takes(const ForwardBatch& batch, int64_t hidden, const WeightFormat& weights,
+                    int num_ranks);
   // Whether run() may be given adapters: their slots are such, and the kernel has a form for them.
   bool takes_adapters() const { return slot_table_ != nullptr; }
   // `in`: of a model with an embedding [num_tokens, hidden], the tokens' embeddings, where each

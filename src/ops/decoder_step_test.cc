@@ -72,13 +72,21 @@ TEST(DecoderStep, TakesFewSequencesAndFewDrafts) {
   constexpr int64_t kLarge = 4096;
   constexpr int64_t kLong = 100000;
   const WeightFormat dense = DType::kBFloat16;
-  const auto takes = [&](const ForwardBatch& batch, int64_t hidden, const WeightFormat& weights) {
-    return DecoderStep::takes(batch, hidden, weights);
+  const auto takes = [&](const ForwardBatch& batch, int64_t hidden, const WeightFormat& weights,
+                         int num_ranks = 1) {
+    return DecoderStep::takes(batch, hidden, weights, num_ranks);
   };
   EXPECT_TRUE(takes(decodes(4, 1, kLong), kSmall, dense));
   EXPECT_FALSE(takes(decodes(5, 1, 10), kSmall, dense));
-  EXPECT_TRUE(takes(decodes(2, 1, kLong), kLarge, dense));
-  EXPECT_FALSE(takes(decodes(3, 1, 10), kLarge, dense));
+  EXPECT_TRUE(takes(decodes(4, 1, kLong), kLarge, dense));
+  EXPECT_FALSE(takes(decodes(5, 1, kLong), kLarge, dense));
+  EXPECT_TRUE(takes(decodes(8, 1, 1024), kLarge, dense));
+  EXPECT_FALSE(takes(decodes(8, 1, 1025), kLarge, dense));
+  EXPECT_FALSE(takes(decodes(9, 1, 10), kLarge, dense));
+  EXPECT_TRUE(takes(decodes(2, 1, kLong), kLarge, dense, 2));
+  EXPECT_FALSE(takes(decodes(3, 1, 10), kLarge, dense, 2));
+  EXPECT_TRUE(takes(decodes(2, 1, kLong), kLarge, WeightFormat::float8()));
+  EXPECT_FALSE(takes(decodes(3, 1, 10), kLarge, WeightFormat::float8()));
   for (const int64_t hidden : {kSmall, kLarge}) {
     EXPECT_TRUE(takes(decodes(1, 5, 1024), hidden, dense));
     EXPECT_TRUE(takes(decodes(2, 2, 1024), hidden, dense));
