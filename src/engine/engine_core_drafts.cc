@@ -107,7 +107,11 @@ std::vector<std::pair<SequenceId, std::vector<int32_t>>> EngineCore::forced_text
 
 void EngineCore::learn_drafting(const InFlight& step, const StepOutput& output, double elapsed) {
   const double drafting_s = output.draft_s + output.draft_reading_s;
-  if (!step.has_prefill && step.num_tokens > 0 && !output.is_first_of_kind) {
+  if (step.has_prefill) {
+    speculator_->learn_prompts(token_s_);
+  } else if (output.is_first_of_kind) {
+    speculator_->skip_step();
+  } else if (step.num_tokens > 0) {
     speculator_->learn_step(step.num_tokens, std::max(elapsed - drafting_s, 0.0));
   }
   if (drafting_s <= 0) return;

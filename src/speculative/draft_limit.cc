@@ -16,7 +16,7 @@ constexpr double kDecayOfOthers = 0.999;
 constexpr double kSizesPerDoubling = 2;
 // A step that something else on the machine held up counts as this many mean ones at most.
 constexpr double kMostStretch = 3;
-// Until steps have differed in rows: a row more takes this share of a step of one row.
+// Until steps have differed in rows: a row more takes this share of a step of one row, at most.
 constexpr double kUsualShare = 0.125;
 // The share of the time of steps that drafts may lose.
 constexpr double kShareToLose = 0.01;
@@ -72,26 +72,26 @@ StepCost::Line StepCost::line_of_steps(double rows) const {
 StepCost::Line StepCost::line_near(double rows) const {
   Line line = line_of_steps(rows);
   if (line.slope < 0) line.slope = row_s_;
+  if (line.slope < 0) {
+    line.slope = line.mean_y * kUsualShare / (1 + kUsualShare * (line.mean_x - 1));
+    if (prompt_row_s_ >= 0) line.slope = std::min(line.slope, prompt_row_s_);
+  }
   // A row more takes no longer than those that were.
-  if (line.slope >= 0) line.slope = std::min(line.slope, line.mean_y / line.mean_x);
+  line.slope = std::min(line.slope, line.mean_y / line.mean_x);
   return line;
 }
 
 double StepCost::seconds(int64_t rows) const {
   if (by_size_.empty()) return 0;
   const Line line = line_near(static_cast<double>(rows));
-  const double more = static_cast<double>(rows) - line.mean_x;
-  if (line.slope >= 0) return line.mean_y + line.slope * more;
-  const double usual = line.mean_y * kUsualShare / (1 + kUsualShare * (line.mean_x - 1));
-  return line.mean_y + usual * more;
+  return line.mean_y + line.slope * (static_cast<double>(rows) - line.mean_x);
 }
 
 double StepCost::tokens_per_row(int64_t rows) const {
   const auto n = static_cast<double>(rows);
-  const double slope = by_size_.empty() ? -1 : line_near(n).slope;
-  if (slope < 0) return kUsualShare * n / (1 + kUsualShare * (n - 1));
+  if (by_size_.empty()) return kUsualShare * n / (1 + kUsualShare * (n - 1));
   const double step_s = seconds(rows);
-  return step_s > 0 ? std::min(slope * n / step_s, 1.0) : 0.0;
+  return step_s > 0 ? std::min(line_near(n).slope * n / step_s, 1.0) : 0.0;
 }
 
 void Acceptance::learn(size_t num_drafts, size_t num_kept) {

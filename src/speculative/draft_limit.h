@@ -26,6 +26,9 @@ class StepCost {
  public:
   // A step of `rows` >= 1 rows, none of a prompt, took `seconds`.
   void learn(int64_t rows, double seconds);
+  // Prompts take `seconds` a token. Their steps have so many rows that arithmetic takes the time,
+  // so until steps without a prompt differ in rows, a row more is taken to cost no more than that.
+  void learn_prompts(double seconds) { prompt_row_s_ = seconds; }
   // How many tokens a step of `rows` decode rows, >= 1, could compute in the time of one more row:
   // 0 (rows are free) to 1 (time grows with them).
   double tokens_per_row(int64_t rows) const;
@@ -42,17 +45,18 @@ class StepCost {
   struct Line {
     double mean_x = 0;
     double mean_y = 0;
-    double slope = -1;  // seconds of one more row; negative: the steps do not tell
+    double slope = -1;  // seconds of one more row; of line_of_steps() negative if they do not tell
   };
 
   // The line near `rows`, by the steps alone. There are some.
   Line line_of_steps(double rows) const;
-  // The same with what was told before, where the steps do not tell.
+  // The same with what was told before, or else a guess, where the steps do not tell.
   Line line_near(double rows) const;
 
   std::map<int, Sums> by_size_;  // steps of like rows
   Sums all_;
-  double row_s_ = -1;  // seconds of a row more, when steps last told; negative: never
+  double row_s_ = -1;         // seconds of a row more, when steps last told; negative: never
+  double prompt_row_s_ = -1;  // negative: not known
 };
 
 // The probability that a draft is kept if all before it were: a moving average.

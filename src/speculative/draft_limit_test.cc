@@ -80,6 +80,18 @@ TEST(StepCost, SaysWhatAStepTakes) {
   EXPECT_NEAR(cost.seconds(20), 0.030, 1e-4);
 }
 
+TEST(StepCost, ARowTakesNoLongerThanAPromptsUntilStepsDiffer) {
+  StepCost cost;
+  cost.learn_prompts(0.00002);
+  for (int i = 0; i < 10; ++i) cost.learn(64, 0.005);
+  EXPECT_NEAR(cost.seconds(128), 0.005 + 64 * 0.00002, 1e-9);
+  EXPECT_NEAR(cost.tokens_per_row(64), 64 * 0.00002 / 0.005, 1e-9);
+  cost.learn_prompts(1.0);  // as a few tokens may take
+  EXPECT_NEAR(cost.seconds(128), 0.005 + 64 * 0.005 / 71, 1e-9);
+  for (int i = 0; i < 10; ++i) cost.learn(128, 0.006);
+  EXPECT_NEAR(cost.seconds(192), 0.007, 1e-4);
+}
+
 TEST(DraftLedger, EndsWhereDraftsLose) {
   DraftLedger ledger;
   EXPECT_TRUE(ledger.may_draft());

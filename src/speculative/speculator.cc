@@ -47,6 +47,7 @@ void Speculator::append(SequenceId id, const Request& request, std::span<const i
   state.acceptance.learn(num_drafts, num_kept);
   acceptance_.learn(num_drafts, num_kept);
   enter_savings(num_drafts, num_kept);
+  if (repeats_probes_ && num_drafts > 0) state.tokens_undrafted = probe_interval_;
   set_limit(state);
   if (state.limit > 0 && !std::exchange(state.ready, true)) ready_.push_back(id);
 }
@@ -59,7 +60,17 @@ void Speculator::remove(SequenceId id) {
   proposer_->remove(id);
 }
 
+void Speculator::skip_step() {
+  repeats_probes_ = true;
+}
+
+void Speculator::learn_prompts(double seconds) {
+  repeats_probes_ = false;
+  cost_.learn_prompts(seconds);
+}
+
 void Speculator::learn_step(int64_t num_tokens, double seconds) {
+  repeats_probes_ = false;
   cost_.learn(num_tokens, seconds);
   priced_sequences_ = 0;
   ledger_.elapse(seconds);
@@ -79,6 +90,11 @@ void Speculator::learn_drafting(size_t num_drafts, size_t num_passes, double sec
 void Speculator::learn_outcome(size_t num_sequences, size_t num_tokens, double seconds,
                                bool has_drafts) {
   trial_.learn(num_sequences, num_tokens, seconds, has_drafts);
+}
+
+bool Speculator::enough_draft() const {
+  if (num_drafting_ == 0) return false;
+  return !adaptive_ || !has_many() || num_drafting_ * kLeastShare >= states_.size();
 }
 
 size_t Speculator::num_in_step() const {
@@ -107,7 +123,7 @@ void Speculator::price_drafts() {
   if (priced_sequences_ == states_.size()) return;
   priced_sequences_ = states_.size();
   const double cost = cost_of_draft();
-  probe_interval_ = cost > 1 ? kRareProbeInterval : kProbeInterval;
+  probe_interval_ = cost > 1 || has_many() ? kRareProbeInterval : kProbeInterval;
   const auto rows = static_cast<int64_t>(num_in_step());
   const double plain_s = cost_.seconds(rows);
   const double pass_s = drafting_.seconds(rows);
@@ -145,6 +161,7 @@ void Speculator::clear_limit(State& state) {
 }
 
 std::vector<SequenceId> Speculator::take_ready() {
+  if (!enough_draft()) return {};
   std::vector<SequenceId> ids;
   for (const SequenceId id : std::exchange(ready_, {})) {
     const auto entry = states_.find(id);

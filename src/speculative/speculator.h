@@ -9,10 +9,11 @@
 //
 // If a sequence's drafts are not worth their cost (draft_limit.h), one token in kProbeInterval gets
 // a single draft, so that a change is noticed; unless drafts have lost more time than they may. It
-// is one in kRareProbeInterval where a model's draft takes longer than a token, kept or not. A
-// new sequence starts with the recent rate of kept drafts of all sequences. One step in
-// kPlainInterval that would have drafts has none, to measure how long a step takes without. Where
-// many sequences run, drafts must also have been seen to gain (draft_trial.h).
+// is one in kRareProbeInterval where a model's draft takes longer than a token, kept or not, and
+// where many sequences run. A new sequence starts with the recent rate of kept drafts of all
+// sequences. One step in kPlainInterval that would have drafts has none, to measure how long a step
+// takes without. Where many sequences run, drafts must also have been seen to gain (draft_trial.h),
+// and at least one sequence in kLeastShare must have some: all wait for them.
 //
 // Thread safety: one thread at a time, the engine's.
 #include <cstddef>
@@ -36,6 +37,7 @@ class Speculator {
   static constexpr int kProbeInterval = 32;
   static constexpr int kRareProbeInterval = 512;
   static constexpr int kPlainInterval = 64;
+  static constexpr size_t kLeastShare = 4;
 
   // A config that passed check_speculative_config(). `num_groups`: a step has an equal part of the
   // sequences, as one of so many.
@@ -54,8 +56,13 @@ class Speculator {
   // The sequence has ended. Unknown ids: no effect.
   void remove(SequenceId id);
   // A step of `num_tokens` tokens, none of a prompt, took `seconds`, without the time of a model
-  // that makes drafts.
+  // that makes drafts. This, or one of the next two, comes before the append() of its sequences.
   void learn_step(int64_t num_tokens, double seconds);
+  // A step of the kind was made ready first, so that its time says nothing. Its probes are
+  // repeated.
+  void skip_step();
+  // A step had prompts; they take about `seconds` a token.
+  void learn_prompts(double seconds);
   // A model made `num_drafts` drafts in `num_passes` passes over its sequences, which took
   // `seconds`, and needed `reading_s` to read what it had not read yet.
   void learn_drafting(size_t num_drafts, size_t num_passes, double seconds, double reading_s);
@@ -71,7 +78,7 @@ class Speculator {
   bool reads_prompts(size_t num_sequences) const;
 
   // Whether any sequence should have drafts behind its newest token.
-  bool drafts_next() const { return num_drafting_ > 0 && may_draft(); }
+  bool drafts_next() const { return enough_draft() && may_draft(); }
   // Sequences whose drafts are worth their cost and that got tokens since the last call.
   std::vector<SequenceId> take_ready();
   // The drafts of a sequence that take_ready() named; may be none.
@@ -92,6 +99,11 @@ class Speculator {
     return !adaptive_ || trial_.may_draft(num_sequences);
   }
   bool may_draft() const { return may_draft(num_in_step()); }
+  bool has_many() const {
+    return num_in_step() >= speculative_internal::DraftTrial::kLeastSequences;
+  }
+  // Whether so many sequences should have drafts that the others may wait for them.
+  bool enough_draft() const;
   // The cost of one more draft of each sequence, in tokens of a step with one row each.
   double cost_of_draft() const;
   // Enters the time that drafts of a model saved.
@@ -118,8 +130,9 @@ class Speculator {
   std::vector<double> step_seconds_;
   size_t priced_sequences_ = 0;  // of these steps; 0: to be learnt anew
   int probe_interval_ = kProbeInterval;
-  int drafted_steps_ = 0;     // since one that was to have none
-  int64_t num_drafting_ = 0;  // states with a limit above 0
+  bool repeats_probes_ = false;
+  int drafted_steps_ = 0;    // since one that was to have none
+  size_t num_drafting_ = 0;  // states with a limit above 0
 };
 
 }  // namespace quire

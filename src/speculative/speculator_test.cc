@@ -126,6 +126,69 @@ TEST_F(SpeculatorTest, AProbeWaitsForTheTokensInFlight) {
   EXPECT_GE(num_probes, 3);
 }
 
+// The first step with drafts has others to make ready, so how long it took says nothing.
+TEST_F(SpeculatorTest, AProbeIsRepeatedIfItsStepWasTheFirstOfItsKind) {
+  for (int rows = 1; rows < 50; ++rows) speculator_.learn_step(1 + rows % 7, 1.0 + rows % 7);
+  const auto undrafted_steps = [&] {
+    int count = 0;
+    while (next_drafts(4).empty()) {
+      speculator_.learn_step(1 + count % 7, 1.0 + count % 7);
+      step(4, 0, 0);
+      ++count;
+    }
+    return count;
+  };
+  EXPECT_GT(undrafted_steps(), Speculator::kProbeInterval / 2);
+  speculator_.skip_step();
+  step(4, 1, 0);
+  EXPECT_EQ(undrafted_steps(), 0);
+  speculator_.learn_step(2, 2.0);
+  step(4, 1, 0);
+  EXPECT_GT(undrafted_steps(), Speculator::kProbeInterval / 2);
+}
+
+class ManySequencesTest : public SpeculatorTest {
+ protected:
+  static constexpr int kMany = 100;
+
+  // Steps without drafts, whose further rows cost nothing.
+  ManySequencesTest() {
+    for (int i = 0; i < 50; ++i) speculator_.learn_step(kMany + 20 * (i % 2), 1.0);
+    for (int i = 0; i < 4; ++i) speculator_.learn_outcome(kMany, kMany, 1, false);
+  }
+  // Tokens of a step of all sequences; those from `num_good` on keep none of their drafts.
+  void step_of_all(size_t num_drafts, int num_good) {
+    speculator_.learn_step(kMany, 1.0);
+    for (int id = 0; id < kMany; ++id) {
+      step(static_cast<SequenceId>(id), num_drafts, id < num_good ? num_drafts : 0);
+    }
+  }
+};
+
+TEST_F(ManySequencesTest, DoNotWaitForTheDraftsOfFew) {
+  for (const auto& [num_good, drafts] : {std::pair(24, false), std::pair(25, true)}) {
+    for (int i = 0; i < 100; ++i) step_of_all(8, num_good);
+    EXPECT_EQ(speculator_.drafts_next(), drafts) << num_good;
+    EXPECT_EQ(speculator_.take_ready().size(), drafts ? num_good : 0);
+  }
+  // For those who are left they would.
+  for (int id = 24; id < kMany - 20; ++id) speculator_.remove(static_cast<SequenceId>(id));
+  step(0, 8, 8);
+  EXPECT_TRUE(speculator_.drafts_next());
+}
+
+TEST_F(ManySequencesTest, AreSeldomProbed) {
+  for (int i = 0; i < 100; ++i) step_of_all(8, 0);
+  int num_probes = 0;
+  for (int i = 0; i < 2 * Speculator::kRareProbeInterval; ++i) {
+    step_of_all(0, 0);
+    num_probes += speculator_.take_ready().empty() ? 0 : 1;
+  }
+  // Each time a part of the sequences that is enough.
+  EXPECT_GE(num_probes, 2);
+  EXPECT_LE(num_probes, 2 * static_cast<int>(Speculator::kLeastShare));
+}
+
 TEST_F(SpeculatorTest, RowsThatTakeAsLongAsTheyAreManyAreNotWorthDrafts) {
   for (int rows = 1; rows < 50; ++rows) speculator_.learn_step(1 + rows % 7, 1.0 + rows % 7);
   step(4, 0, 0);
