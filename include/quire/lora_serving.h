@@ -18,13 +18,17 @@ struct LoraPath {
 // An adapter that a request brings along, as vLLM's LoRARequest does: it need not be loaded before.
 using LoraRequest = LoraPath;
 
-// Names, meanings and defaults are vLLM's.
+// Names, meanings and defaults are vLLM's, but for copy_memory_bytes, which vLLM has not.
 struct LoraOptions {
   bool enabled = false;
-  // Different adapters in one step, 1 to kMaxLoras. The memory plan has room for them, but not for
-  // their trained copies of matrices.
+  // Different adapters in one step, 1 to kMaxLoras. The memory plan has room for them, but on the
+  // CPU not for their trained copies of matrices.
   int max_loras = 1;
   int64_t max_lora_rank = 16;  // the largest that an adapter may have, 1 to kMaxServedLoraRank
+  // GPU only: room on each GPU for the trained copies of an adapter's matrices, 0 to
+  // kMaxLoraCopyBytes; the memory plan has max_loras times as much. None: as much as one of
+  // `modules` takes at most, or with several nodes 0.
+  std::optional<int64_t> copy_memory_bytes{};
   // How many adapters stay in host memory, max_loras or more; none: max_loras. The least recently
   // used goes first, and is read from its folder again when a request asks for it. Adapters of
   // unfinished requests stay beyond this number.
@@ -34,6 +38,7 @@ struct LoraOptions {
 
 inline constexpr int kMaxLoras = 1024;
 inline constexpr int64_t kMaxServedLoraRank = 512;
+inline constexpr int64_t kMaxLoraCopyBytes = int64_t{1} << 40;
 
 // An adapter that requests can name.
 struct LoraAdapterInfo {

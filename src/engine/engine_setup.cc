@@ -15,6 +15,7 @@
 #include "core/device_library.h"
 #include "core/kv_cache_view.h"
 #include "engine/device_choice.h"
+#include "engine/lora_reader.h"
 #include "engine/node_setup.h"
 #include "engine/setting_checks.h"
 #include "engine/step_limits.h"
@@ -26,6 +27,7 @@
 #include "quire/error.h"
 #include "runner/available_memory.h"
 #include "runner/gpu_algorithms.h"
+#include "runner/gpu_lora_slots.h"
 #include "runner/gpu_sizes.h"
 #include "runner/memory_plan.h"
 #include "runner/stage_layers.h"
@@ -292,6 +294,23 @@ void set_gpu_drafts(const EngineConfig& config, PlanRequest& request) {
   request.max_drafts = max_gpu_drafts_of(config);
 }
 
+// Room on a GPU for an adapter's trained copies of matrices.
+int64_t choose_lora_copy_bytes(const EngineSetup& setup, const PlanRequest& request) {
+  const EngineConfig& config = setup.config;
+  if (config.lora.copy_memory_bytes) return *config.lora.copy_memory_bytes;
+  if (config.cluster.num_nodes > 1) return 0;  // the others do not know the adapters yet
+  const LoraTarget target =
+      lora_target(setup.folder, setup.model, config.load_format != LoadFormat::kDummy,
+                  config.lora.max_lora_rank);
+  int64_t most = 0;
+  for (const LoraPath& adapter : config.lora.modules) {
+    const std::vector<std::string> copies = trained_copies(adapter.path, target);
+    if (copies.empty()) continue;
+    most = std::max(most, lora_copy_needs(request.model, request.num_stages, copies).bytes);
+  }
+  return most;
+}
+
 // What the nodes agree on before they plan their memory.
 struct SharedMachine {
   cluster::MachineShare share;
@@ -381,6 +400,10 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
     request.model.embeds_with_output_table = head && !head->has_output_table;
   }
   request.model.stage_layers = layers_of_stages(config, request);
+  if (on_gpu && config.lora.enabled) {
+    request.lora_copy_bytes = choose_lora_copy_bytes(setup, request);
+    config.lora.copy_memory_bytes = request.lora_copy_bytes;
+  }
   request.block_size = config.block_size;
   request.max_num_batched_tokens = max_step_tokens_of(config, on_gpu);
   request.max_num_seqs = config.max_num_seqs;

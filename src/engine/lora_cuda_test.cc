@@ -1,11 +1,11 @@
 // Adapters served on GPUs: the tokens of the CPU in float32, whatever else is in the batch.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -22,7 +22,6 @@ namespace quire {
 namespace {
 
 using namespace engine_test;  // NOLINT(google-build-using-namespace)
-using testing::HasSubstr;
 
 constexpr const char* kModules[] = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
                                     "gate_proj", "up_proj", "down_proj"};
@@ -169,10 +168,16 @@ TEST_P(LoraOnGpus, TheZeroAdapterIsTheBase) {
 }
 
 // Adapters that PEFT has saved and engines serve.
-constexpr const char* kGoldens[] = {
-    "biases",      "biases-lora-only", "dora",     "embedding", "embedding-dora", "embedding-tied",
-    "ensure-tied", "float16",          "fused",    "head-tied", "layers",         "lora",
-    "lora-bias",   "old-names",        "patterns", "rslora"};
+constexpr const char* kGoldens[] = {"biases",         "biases-lora-only",
+                                    "dora",           "embedding",
+                                    "embedding-dora", "embedding-tied",
+                                    "ensure-tied",    "ensure-tied-saved",
+                                    "float16",        "fused",
+                                    "head-tied",      "layers",
+                                    "lora",           "lora-bias",
+                                    "old-names",      "patterns",
+                                    "rslora",         "saved",
+                                    "saved-tied"};
 
 class LoraCuda : public testing::Test {
  protected:
@@ -190,16 +195,6 @@ class LoraCuda : public testing::Test {
     config.lora.enabled = true;
     config.lora.modules = {{"adapter", golden_folder(golden).string()}};
     return config;
-  }
-  // What an engine says of a golden adapter.
-  static std::string error_of(const std::string& golden) { return error_of(config_of(golden)); }
-  static std::string error_of(const EngineConfig& config) {
-    try {
-      const LLMEngine engine(config);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
   }
   // Of the tokens of a prompt that an adapter reads, or the base.
   static std::vector<float> logprobs_of(const EngineConfig& config,
@@ -237,27 +232,80 @@ class LoraCuda : public testing::Test {
   }
 };
 
-class LoraGoldensOnGpus : public LoraCuda, public testing::WithParamInterface<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, LoraGoldensOnGpus, testing::Values(1, 2),
-                         testing::PrintToStringParamName());
+struct GpuLayout {
+  int ranks = 1;
+  int stages = 1;
+};
+
+class LoraGoldensOnGpus : public LoraCuda, public testing::WithParamInterface<GpuLayout> {
+ protected:
+  static size_t num_needed() { return static_cast<size_t>(GetParam().ranks * GetParam().stages); }
+  static EngineConfig on_layout(EngineConfig config) {
+    config.tensor_parallel_size = GetParam().ranks;
+    config.pipeline_parallel_size = GetParam().stages;
+    config.threads = GetParam().ranks * GetParam().stages;
+    return config;
+  }
+  static bool divides(const std::string& model) {
+    return load_model_config(model).num_attention_heads % GetParam().ranks == 0;
+  }
+  // Expects PEFT's tokens for all prompts of these goldens, which an engine answers at once.
+  static void expect_tokens_of_peft(const EngineConfig& config,
+                                    const std::vector<std::string>& goldens) {
+    std::vector<Prompt> prompts;
+    std::vector<SamplingParams> params;
+    std::vector<std::string> loras;
+    std::vector<std::vector<int32_t>> expected;
+    for (const std::string& golden : goldens) {
+      const nlohmann::json content = golden_of(golden);
+      for (const nlohmann::json& prompt : content["prompts"]) {
+        prompts.emplace_back(prompt["prompt_token_ids"].get<std::vector<int32_t>>());
+        expected.push_back(prompt["output_token_ids"].get<std::vector<int32_t>>());
+        params.push_back({.temperature = 0, .max_tokens = std::ssize(expected.back())});
+        params.back().ignore_eos = true;
+        loras.push_back(golden);
+      }
+    }
+    LLM llm(config);
+    const auto outputs = llm.generate(prompts, params, loras);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      EXPECT_EQ(outputs[i].outputs[0].token_ids, expected[i]) << loras[i];
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, LoraGoldensOnGpus,
+                         testing::Values(GpuLayout{1, 1}, GpuLayout{2, 1}, GpuLayout{1, 2},
+                                         GpuLayout{2, 2}),
+                         [](const auto& info) {
+                           return std::to_string(info.param.ranks) + "x" +
+                                  std::to_string(info.param.stages);
+                         });
 
 TEST_P(LoraGoldensOnGpus, GiveTheTokensOfPeft) {
-  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
-  for (const char* golden : kGoldens) {
-    EngineConfig config = config_of(golden);
-    if (load_model_config(config.model).num_attention_heads % GetParam() != 0) continue;
-    config.tensor_parallel_size = GetParam();
-    config.threads = GetParam();
-    LLM llm(config);
-    const nlohmann::json expected = golden_of(golden);
-    for (const nlohmann::json& prompt : expected["prompts"]) {
-      const auto tokens = prompt["output_token_ids"].get<std::vector<int32_t>>();
-      SamplingParams params{.temperature = 0, .max_tokens = std::ssize(tokens)};
-      params.ignore_eos = true;
-      const Prompt ids(prompt["prompt_token_ids"].get<std::vector<int32_t>>());
-      const auto outputs = llm.generate({ids}, std::vector{params}, {"adapter"});
-      EXPECT_EQ(outputs[0].outputs[0].token_ids, tokens) << golden;
+  QUIRE_SKIP_WITHOUT_GPUS(num_needed());
+  for (const std::string golden : kGoldens) {
+    EngineConfig config = on_layout(config_of(golden));
+    if (!divides(config.model)) continue;
+    config.lora.modules.front().name = golden;
+    expect_tokens_of_peft(config, {golden});
+  }
+}
+
+// All adapters of a base in one engine, which has fewer slots.
+TEST_P(LoraGoldensOnGpus, GiveTheTokensOfPeftBesideOthers) {
+  QUIRE_SKIP_WITHOUT_GPUS(num_needed());
+  std::map<std::string, std::vector<std::string>> of_base;
+  for (const std::string golden : kGoldens) of_base[golden_of(golden)["base"]].push_back(golden);
+  for (const auto& [base, goldens] : of_base) {
+    EngineConfig config = on_layout(config_of(goldens.front()));
+    if (!divides(config.model)) continue;
+    config.lora.modules.clear();
+    for (const std::string& golden : goldens) {
+      config.lora.modules.push_back({golden, golden_folder(golden).string()});
     }
+    config.lora.max_loras = 2;
+    config.lora.max_cpu_loras = static_cast<int>(std::max<size_t>(2, goldens.size()));
+    expect_tokens_of_peft(config, goldens);
   }
 }
 
@@ -283,27 +331,25 @@ TEST_P(LoraOfQuantisedBases, HasTheLogprobsOfTheCpu) {
     const auto model = std::filesystem::path(QUIRE_SOURCE_DIR) / "tests/golden/quantised" / base;
     const auto adapter = root.path() / base;
     write_adapter(adapter, model.string(), {.rank = 12});
+    // A copy is dense, and takes the place of a product with quantised numbers.
+    const auto copying = root.path() / (std::string(base) + "-copying");
+    write_adapter(copying, model.string(), {.rank = 12, .copies = {"o_proj"}});
     EngineConfig config = on_gpus(model, GetParam());
     config.lora.enabled = true;
-    config.lora.modules = {{"adapter", adapter.string()}};
+    config.lora.modules = {{"adapter", adapter.string()}, {"copying", copying.string()}};
+    config.lora.max_cpu_loras = 2;
     const bool rounds = std::string_view(base).starts_with("fp8") && !has_simulated_gpus(config);
     const float tolerance = rounds ? 0.2F : 3e-2F;
-    const std::vector<float> actual = logprobs_of(config);
-    config.device = "cpu";
-    config.dtype = "float32";
-    const std::vector<float> expected = logprobs_of(config);
-    EXPECT_GT(largest_difference(expected, logprobs_of(config, {""})), 0.3F * largest(expected));
-    expect_close(actual, expected, tolerance, base);
-  }
-}
-
-TEST_F(LoraCuda, RefusesTrainedCopiesOfMatrices) {
-  QUIRE_SKIP_WITHOUT_GPUS(1);
-  for (const char* golden : {"saved", "saved-tied", "ensure-tied-saved"}) {
-    const std::string error = error_of(golden);
-    EXPECT_THAT(error, HasSubstr("a trained copy of ")) << golden;
-    EXPECT_THAT(error, HasSubstr("only the CPU serves")) << golden;
-    EXPECT_THAT(error, HasSubstr("quire merge")) << golden;
+    EngineConfig on_cpu = config;
+    on_cpu.device = "cpu";
+    on_cpu.dtype = "float32";
+    const std::vector<float> unadapted = logprobs_of(on_cpu, {""});
+    for (const char* name : {"adapter", "copying"}) {
+      const std::vector<float> expected = logprobs_of(on_cpu, {name});
+      EXPECT_GT(largest_difference(expected, unadapted), 0.3F * largest(expected)) << name;
+      expect_close(logprobs_of(config, {name}), expected, tolerance,
+                   std::string(base) + ", " + name);
+    }
   }
 }
 

@@ -38,10 +38,6 @@ bool ends_norm_name(std::string_view name) {
          name.ends_with(".post_attention_layernorm.weight") || name == "model.norm.weight";
 }
 
-bool ends_head_norm_name(std::string_view name) {
-  return name.ends_with(".q_norm.weight") || name.ends_with(".k_norm.weight");
-}
-
 std::vector<float> vector_of(const CheckpointTensor& tensor) {
   std::vector<float> values(static_cast<size_t>(tensor.shape.front()));
   read_floats(tensor, {0, tensor.shape.front()}, values.data());
@@ -70,6 +66,12 @@ class LoraReader {
     count_bytes();
     weights_.content_hash = hash();
     return std::move(weights_);
+  }
+
+  std::vector<std::string> trained_copies() {
+    check_fits();
+    find_copies();
+    return modules_of_copies();
   }
 
  private:
@@ -124,10 +126,7 @@ class LoraReader {
     for (const auto& [name, tensor] : adapter_.replaced()) {
       if (ends_norm_name(name) || name.ends_with(kBiasLeaf)) continue;
       if (target_.has_weights && is_base(name, *tensor)) continue;
-      if (target_.on_gpu) {
-        refuse(fmt::format("a trained copy of {}, which only the CPU serves", name));
-      }
-      if (ends_head_norm_name(name)) {
+      if (is_head_norm(name)) {
         weights_.norms.emplace(name, vector_of(*tensor));
         continue;
       }
@@ -139,14 +138,18 @@ class LoraReader {
     }
   }
 
-  // The memory plan has no room for copies, and each may be as large as the model's own matrix.
+  // Each copy may be as large as the model's own matrix, and the memory plan has no room in main
+  // memory for it.
   void check_memory() const {
-    if (copies_.empty() || !target_.memory_left) return;
+    if (copies_.empty()) return;
+    if (target_.gpu_needs) check_gpu_memory();
+    if (!target_.memory_left) return;
     int64_t needed = 0;
     for (const auto& [module, tensor] : copies_) {
+      needed += static_cast<int64_t>(tensor->bytes);
+      if (target_.gpu_needs) continue;
       const int64_t packed =
           tensor->shape[0] * tensor->shape[1] * static_cast<int64_t>(size_of(target_.copy_dtype));
-      needed += static_cast<int64_t>(tensor->bytes);
       needed += module == kEmbeddingModule ? packed * target_.num_embedding_ranks
                                            : ceil_div(packed, target_.num_sharing_processes);
     }
@@ -156,6 +159,27 @@ class LoraReader {
         "{}: the adapter's trained copies of matrices take {} bytes of memory, and {} bytes are "
         "available; merge the adapter into its base (quire merge) and serve the result.",
         adapter_.folder().string(), needed, left));
+  }
+
+  void check_gpu_memory() const {
+    const GpuLoraCopies::Needs needs = target_.gpu_needs(modules_of_copies());
+    if (needs.misaligned) {
+      refuse(fmt::format(
+          "a trained copy of {}, whose shares on the GPUs are no multiples of 8 outputs",
+          *needs.misaligned));
+    }
+    if (needs.bytes <= target_.gpu_room) return;
+    throw Error(fmt::format(
+        "{}: the adapter's trained copies of matrices take {} bytes on a GPU, where "
+        "--lora-copy-memory-bytes leaves {} for them; set that to {} or more, or merge the adapter "
+        "into its base (quire merge) and serve the result.",
+        adapter_.folder().string(), needs.bytes, target_.gpu_room, needs.bytes));
+  }
+
+  std::vector<std::string> modules_of_copies() const {
+    std::vector<std::string> modules;
+    for (const auto& [module, tensor] : copies_) modules.push_back(module);
+    return modules;
   }
 
   void reserve_storage() {
@@ -346,21 +370,20 @@ class LoraReader {
 }  // namespace
 
 LoraTarget lora_target(const std::filesystem::path& model, const ModelConfig& config,
-                       bool has_weights, int64_t max_rank, bool on_gpu) {
+                       bool has_weights, int64_t max_rank) {
   return {.model = model,
           .has_tied_head = config.tie_word_embeddings,
           .has_weights = has_weights,
           .tensors = dense_tensors(config),
           .quantization = config.quantization,
-          .max_rank = max_rank,
-          .on_gpu = on_gpu};
+          .max_rank = max_rank};
 }
 
 LoraTarget lora_target(const EngineSetup& setup) {
   const EngineConfig& config = setup.config;
   LoraTarget target =
       lora_target(setup.folder, setup.model, config.load_format != LoadFormat::kDummy,
-                  config.lora.max_lora_rank, config.device == "cuda");
+                  config.lora.max_lora_rank);
   const int num_nodes = setup.executor.nodes ? setup.executor.nodes->num_nodes() : 1;
   const int num_ranks = config.tensor_parallel_size * config.pipeline_parallel_size / num_nodes;
   target.copy_dtype = setup.executor.runner.model.dtype;
@@ -368,12 +391,25 @@ LoraTarget lora_target(const EngineSetup& setup) {
   // A stage has its layers' matrices whole.
   target.num_sharing_processes = config.pipeline_parallel_size == 1 ? num_nodes : 1;
   target.memory_left = [] { return memory_left(); };
+  if (config.device != "cuda") return target;
+  target.gpu_room = setup.executor.runner.lora_copy_bytes;
+  target.gpu_needs = [model = setup.executor.runner.model,
+                      num_stages =
+                          config.pipeline_parallel_size](std::span<const std::string> modules) {
+    return lora_copy_needs(model, num_stages, modules);
+  };
   return target;
 }
 
 LoraWeights read_lora(const std::filesystem::path& folder, const LoraTarget& target) {
   const LoraAdapter adapter = LoraAdapter::read(folder);
   return LoraReader(adapter, target).read();
+}
+
+std::vector<std::string> trained_copies(const std::filesystem::path& folder,
+                                        const LoraTarget& target) {
+  const LoraAdapter adapter = LoraAdapter::read(folder);
+  return LoraReader(adapter, target).trained_copies();
 }
 
 }  // namespace quire

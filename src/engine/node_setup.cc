@@ -70,7 +70,8 @@ std::string text_of(const std::optional<int64_t>& value) {
 
 std::string text_of(const LoraOptions& lora) {
   if (!lora.enabled) return "no adapters";
-  return fmt::format("{} adapters of rank {}", lora.max_loras, lora.max_lora_rank);
+  return fmt::format("{} adapters of rank {}, {} bytes of each one's copies", lora.max_loras,
+                     lora.max_lora_rank, lora.copy_memory_bytes.value_or(0));
 }
 
 // What ranks depend on: who makes the drafts, and how many a step may have.
@@ -124,7 +125,8 @@ cluster::Facts facts_of(const EngineConfig& config, const std::filesystem::path&
       {"--max-model-len", text_of(config.max_model_len)},
       {"--num-gpu-blocks-override", text_of(config.num_gpu_blocks_override)},
       {"--kv-cache-memory-bytes", text_of(config.kv_cache_memory_bytes)},
-      {"--enable-lora, --max-loras and --max-lora-rank", text_of(config.lora)},
+      {"--enable-lora, --max-loras, --max-lora-rank and --lora-copy-memory-bytes",
+       text_of(config.lora)},
       {"--speculative-config", text_of(config.speculative_config, is_dummy)},
   };
 }

@@ -148,10 +148,14 @@ TEST_P(NodesWithGpus, CallbacksSeeWhatTheySeeInOneProcess) {
 TEST_P(NodesWithGpus, HaveAdapters) {
   const TemporaryFolder root;
   write_adapter(root.path() / "a", "qwen3-tied",
-                {.seed = 7, .rank = 8, .modules = {"q_proj", "o_proj", "up_proj", "down_proj"}});
+                {.seed = 7,
+                 .rank = 8,
+                 .modules = {"q_proj", "o_proj", "up_proj"},
+                 .copies = {"down_proj", "embed_tokens"}});
   EngineConfig config = of_one_process();
   config.lora.enabled = true;
   config.lora.max_lora_rank = 8;
+  config.lora.copy_memory_bytes = int64_t{1} << 16;
   config.lora.modules.push_back({"a", (root.path() / "a").string()});
   std::vector<RandomRequest> requests(8);
   for (size_t i = 0; i < requests.size(); ++i) {

@@ -99,6 +99,10 @@ void check_lora(EngineConfig& config) {
   require(lora.max_lora_rank >= 1 && lora.max_lora_rank <= kMaxServedLoraRank,
           fmt::format("--max-lora-rank is {}; expected 1 to {}.", lora.max_lora_rank,
                       kMaxServedLoraRank));
+  const int64_t copies = lora.copy_memory_bytes.value_or(0);
+  require(
+      copies >= 0 && copies <= kMaxLoraCopyBytes,
+      fmt::format("--lora-copy-memory-bytes is {}; expected 0 to {}.", copies, kMaxLoraCopyBytes));
   const int most = lora.max_cpu_loras.value_or(lora.max_loras);
   require(most >= lora.max_loras,
           fmt::format("--max-cpu-loras is {}; expected --max-loras, which is {}, or more.", most,

@@ -97,7 +97,13 @@ void Attention::forward(ForwardContext& context, const Tensor& cos_sin, const Kv
                                   .k_norms_of_rows = k_norms,
                                   .eps = norm_eps_,
                                   .cos_sin = cos_sin};
-  ops::qk_norm_rope_cache(context.stream, qkv, num_heads_, norm_rope, context.batch, cache);
+  if (context.gpu_lora != nullptr) {
+    context.gpu_lora->norm_rope_cache(context.stream, q_norm_ ? &*q_norm_ : nullptr,
+                                      k_norm_ ? &*k_norm_ : nullptr, qkv, num_heads_, norm_rope,
+                                      context.batch, cache);
+  } else {
+    ops::qk_norm_rope_cache(context.stream, qkv, num_heads_, norm_rope, context.batch, cache);
+  }
   ops::paged_attention(context.stream, qkv.columns(0, q_features), num_heads_, scale_,
                        sliding_window_, context.batch, cache, attended);
   o_proj_.forward(context, attended, out);

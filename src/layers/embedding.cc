@@ -59,6 +59,9 @@ MatrixProduct VocabTable::product(std::string name) const {
 
 void embed_tokens(ForwardContext& context, const VocabTable& table, const Tensor& out) {
   ops::embedding(context.stream, context.batch.token_ids, table.weight(), table.first_id(), out);
+  if (context.gpu_lora != nullptr) {
+    context.gpu_lora->look_up_copies(context.stream, &table, context.batch.token_ids, out);
+  }
   // All but one rank have zeros for a token.
   context.comm.all_reduce_sum(context.stream, out);
   if (context.lora != nullptr) {
@@ -78,6 +81,9 @@ void multiply_table(ForwardContext& context, const VocabTable& table, const Tens
       context.gpu_lora == nullptr ? nullptr : context.gpu_lora->find_output(&table);
   if (slots != nullptr) context.gpu_lora->shrink_logits(context.stream, *slots, wanted);
   ops::linear(context.stream, wanted, table.weight(), Tensor(), out);
+  if (context.gpu_lora != nullptr) {
+    context.gpu_lora->multiply_copies_of_logits(context.stream, &table, wanted, out);
+  }
   if (slots != nullptr) context.gpu_lora->expand_logits(context.stream, *slots, out);
   if (context.lora == nullptr) return;
   const Tensor& rows = context.batch.logits_rows;

@@ -119,7 +119,7 @@ size_t GpuLora::bytes(const LoraSites& sites, const GpuLoraLimits& limits) {
   return piece(slots * layout.slot_bytes) +
          piece(slots * layout.sites.size() * sizeof(ops::CudaLoraLayer)) +
          piece(slots * layout.norms.size() * sizeof(const float*)) + piece(layout.sums_bytes) +
-         piece(layout.gate_up_bytes);
+         piece(layout.gate_up_bytes) + GpuLoraCopies::bytes(sites, limits);
 }
 
 GpuLora::GpuLora(LoraSites sites, const GpuLoraLimits& limits, const Device& device)
@@ -136,6 +136,7 @@ GpuLora::GpuLora(LoraSites sites, const GpuLoraLimits& limits, const Device& dev
           device),
       sums_(layout_.sums_bytes, device),
       gate_up_(layout_.gate_up_bytes, device),
+      copies_(sites_, limits, device),
       extras_(static_cast<size_t>(limits.max_loras)) {
   const auto* table = reinterpret_cast<const ops::CudaLoraLayer*>(table_.data());
   for (size_t i = 0; i < layout_.sites.size(); ++i) {
@@ -249,6 +250,8 @@ void GpuLora::store(int slot, const LoraWeights& weights, ThreadPool& pool) {
   }
   const std::vector<const float*> norms = place_norms(weights, to, copies);
   extras.norms = std::ranges::any_of(norms, [](const float* norm) { return norm != nullptr; });
+  extras.copies = weights.has_copies();
+  copies_.store(slot, sites_, weights, pool);
   pool.parallel_for(std::ssize(copies.matrices),
                     [&](int64_t task, int) { upload(copies.matrices[static_cast<size_t>(task)]); });
   for (const VectorCopy& copy : copies.vectors) {
@@ -302,6 +305,12 @@ void GpuLoraStep::shrink(Stream& stream, const ops::LoraSlotLayer& layer, int64_
                    adapters_.sums(layer, in.dim(0)), *branch_);
 }
 
+void GpuLoraStep::multiply_copies(Stream& stream, const void* layer, int64_t first_row,
+                                  const Tensor& in, const Tensor& bias, const Tensor& out) const {
+  if (!rows_.extras.copies) return;
+  adapters_.copies().multiply(stream, rows_.token_order, layer, first_row, in, bias, out);
+}
+
 void GpuLoraStep::expand(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
                          const Tensor& bias, const Tensor& out) const {
   ops::lora_expand(stream, rows_from(first_row, out.dim(0)), layer,
@@ -323,10 +332,22 @@ void GpuLoraStep::shrink_logits(Stream& stream, const ops::LoraSlotLayer& layer,
   ops::lora_shrink(stream, rows_.logits, layer, in, adapters_.sums(layer, in.dim(0)), *branch_);
 }
 
+void GpuLoraStep::multiply_copies_of_logits(Stream& stream, const void* layer, const Tensor& in,
+                                            const Tensor& out) const {
+  if (!rows_.extras.copies) return;
+  adapters_.copies().multiply(stream, rows_.logits_order, layer, 0, in, Tensor(), out);
+}
+
 void GpuLoraStep::expand_logits(Stream& stream, const ops::LoraSlotLayer& layer,
                                 const Tensor& out) const {
   ops::lora_expand(stream, rows_.logits, layer, adapters_.sums(layer, out.dim(0)), Tensor(), out,
                    *branch_);
+}
+
+void GpuLoraStep::look_up_copies(Stream& stream, const void* layer, const Tensor& token_ids,
+                                 const Tensor& out) const {
+  if (!rows_.extras.copies) return;
+  adapters_.copies().look_up(stream, rows_.token_order, layer, token_ids, out);
 }
 
 void GpuLoraStep::add_to_embedding(Stream& stream, const void* layer, const Tensor& token_ids,
@@ -343,6 +364,16 @@ void GpuLoraStep::replace_norm(Stream& stream, const void* layer, float eps, con
                                const Tensor& out) const {
   const ops::LoraSlotNorm* slots = rows_.extras.norms ? adapters_.find_norm(layer) : nullptr;
   if (slots != nullptr) ops::lora_norm(stream, rows_.tokens, *slots, eps, in, out);
+}
+
+void GpuLoraStep::norm_rope_cache(Stream& stream, const void* q_norm, const void* k_norm,
+                                  const Tensor& qkv, int num_heads, const ops::QkNormRope& base,
+                                  const ForwardBatch& batch, const KvCacheView& cache) const {
+  if (!rows_.extras.copies) {
+    return ops::qk_norm_rope_cache(stream, qkv, num_heads, base, batch, cache);
+  }
+  adapters_.copies().norm_rope_cache(stream, rows_.token_order, q_norm, k_norm, qkv, num_heads,
+                                     base, batch, cache);
 }
 
 }  // namespace quire

@@ -6,42 +6,42 @@
 // replaced in place, and CUDA graphs that were captured for other adapters stay valid. Tables on
 // the GPU, with a row for each slot, say what each slot holds. What few adapters have, beyond
 // matrices of linear layers within the model, is looked for only in steps whose adapters have it
-// (LoraExtras). Thread safety: one thread, the rank's worker.
+// (LoraExtras). Trained copies of matrices have a room of their own (layers/gpu_lora_copies.h).
+// Thread safety: one thread, the rank's worker.
 #include <compare>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/thread_pool.h"
 #include "core/buffer.h"
 #include "core/device.h"
+#include "layers/gpu_lora_copies.h"
+#include "layers/gpu_lora_limits.h"
 #include "layers/lora_layers.h"
 #include "loader/lora_weights.h"
 #include "ops/lora_slots.h"
 
 namespace quire {
 
-struct GpuLoraLimits {
-  int max_loras = 0;
-  int64_t max_rank = 0;
-  int64_t max_rows = 0;    // in a step
-  int64_t max_logits = 0;  // rows whose logits are computed at once
-  DType dtype = DType::kFloat32;
-};
-
 // What adapters change of a rank's layers beside linear ones within the model.
 struct LoraExtras {
   bool embedding = false;
   bool norms = false;
   bool output = false;  // the output layer
+  // Copies of matrices, or of norms of queries and keys, of any rank's layers: all ranks run such a
+  // step without a graph.
+  bool copies = false;
 
   LoraExtras& operator|=(const LoraExtras& other) {
     embedding |= other.embedding;
     norms |= other.norms;
     output |= other.output;
+    copies |= other.copies;
     return *this;
   }
   auto operator<=>(const LoraExtras&) const = default;  // NOLINT(modernize-use-nullptr)
@@ -64,10 +64,11 @@ class GpuLora {
   const ops::LoraSlotLayer* find(const void* layer) const;
   const ops::LoraSlotLayer* find_embedding(const void* layer) const;
   const ops::LoraSlotNorm* find_norm(const void* layer) const;
+  const GpuLoraCopies& copies() const { return copies_; }
   // Scratch of a step, for one layer at a time.
   Tensor sums(const ops::LoraSlotLayer& layer, int64_t rows) const;
   // Rows of a gated layer that are computed at a time, and room for their outputs.
-  static constexpr int64_t kMostGatedRows = 4096;
+  static constexpr int64_t kMostGatedRows = LoraRowOrder::kBlockRows;
   Tensor gate_up(int64_t rows, int64_t n) const;
 
  private:
@@ -131,6 +132,7 @@ class GpuLora {
   Buffer norm_table_;  // const float*[slots][norms]
   Buffer sums_;
   Buffer gate_up_;
+  GpuLoraCopies copies_;
   std::unordered_map<const void*, ops::LoraSlotLayer> layers_;
   std::unordered_map<const void*, ops::LoraSlotLayer> embeddings_;
   std::unordered_map<const void*, ops::LoraSlotNorm> norms_;
@@ -141,23 +143,30 @@ class GpuLora {
 struct GpuLoraRows {
   ops::CudaLoraRows tokens = {};
   ops::CudaLoraRows logits = {};  // of the rows whose logits are wanted; only with extras.output
+  // Of both; only with extras.copies.
+  LoraRowOrder token_order = {};
+  LoraRowOrder logits_order = {};
   LoraExtras extras = {};
 };
 
 // Which slot each row of a step uses, and what the slots add to a layer's outputs.
 class GpuLoraStep {
  public:
-  GpuLoraStep(const GpuLora& adapters, const GpuLoraRows& rows)
-      : adapters_(adapters), rows_(rows) {}
+  GpuLoraStep(const GpuLora& adapters, GpuLoraRows rows)
+      : adapters_(adapters), rows_(std::move(rows)) {}
 
   const LoraExtras& extras() const { return rows_.extras; }
 
   // Each is for rows [first_row, first_row + rows of `in` or `out`) of the step. For a layer call
-  // shrink(), the base's product, then expand() or expand_gated() with the bias that the product
-  // added; only then the next layer's, because layers share the scratch.
+  // shrink(), the base's product, multiply_copies(), then expand() or expand_gated(), the last two
+  // with the bias that the product added; only then the next layer's, because layers share the
+  // scratch.
   const ops::LoraSlotLayer* find(const void* layer) const { return adapters_.find(layer); }
   void shrink(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
               const Tensor& in) const;
+  // Computes outputs anew that have a trained copy.
+  void multiply_copies(Stream& stream, const void* layer, int64_t first_row, const Tensor& in,
+                       const Tensor& bias, const Tensor& out) const;
   void expand(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
               const Tensor& bias, const Tensor& out) const;
   void expand_gated(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
@@ -170,7 +179,13 @@ class GpuLoraStep {
   // `out` float32. Null where no adapter of the step has a part of it.
   const ops::LoraSlotLayer* find_output(const void* layer) const;
   void shrink_logits(Stream& stream, const ops::LoraSlotLayer& layer, const Tensor& in) const;
+  void multiply_copies_of_logits(Stream& stream, const void* layer, const Tensor& in,
+                                 const Tensor& out) const;
   void expand_logits(Stream& stream, const ops::LoraSlotLayer& layer, const Tensor& out) const;
+  // Looks up rows of out [T, hidden_size] anew whose slots have a copy of the embedding, in the
+  // rank's share of it, before ranks add theirs up.
+  void look_up_copies(Stream& stream, const void* layer, const Tensor& token_ids,
+                      const Tensor& out) const;
   // Adds to the embedding's outputs [T, hidden_size] for token_ids int32[T], all of the step's.
   void add_to_embedding(Stream& stream, const void* layer, const Tensor& token_ids,
                         const Tensor& out) const;
@@ -178,6 +193,10 @@ class GpuLoraStep {
   // from `in`.
   void replace_norm(Stream& stream, const void* layer, float eps, const Tensor& in,
                     const Tensor& out) const;
+  // ops::qk_norm_rope_cache for all of the step's rows, with their adapters' norms.
+  void norm_rope_cache(Stream& stream, const void* q_norm, const void* k_norm, const Tensor& qkv,
+                       int num_heads, const ops::QkNormRope& base, const ForwardBatch& batch,
+                       const KvCacheView& cache) const;
 
  private:
   ops::CudaLoraRows rows_from(int64_t first_row, int64_t num_rows) const;

@@ -59,6 +59,7 @@ void Linear::forward_in_slots(ForwardContext& context, const ops::LoraSlotLayer&
   Arena::Scope scope(context.arena);
   const Tensor scratch = scratch_of(context, weight_.weight(), in.dim(0));
   ops::linear(context.stream, in, weight_.weight(), added_bias(), out, scratch);
+  context.gpu_lora->multiply_copies(context.stream, this, first_row, in, added_bias(), out);
   context.gpu_lora->expand(context.stream, slots, first_row, added_bias(), out);
 }
 
@@ -72,6 +73,8 @@ void Linear::forward_gated_in_slots(ForwardContext& context, const ops::LoraSlot
     Arena::Scope scope(context.arena);
     const Tensor scratch = scratch_of(context, weight_.weight(), end - begin);
     ops::linear(context.stream, rows, weight_.weight(), added_bias(), gate_up, scratch);
+    context.gpu_lora->multiply_copies(context.stream, this, first_row + begin, rows, added_bias(),
+                                      gate_up);
     context.gpu_lora->expand_gated(context.stream, slots, first_row + begin, added_bias(), gate_up,
                                    out.rows(begin, end));
   }

@@ -40,7 +40,7 @@ struct LoraSite {
 struct LoraNormSite {
   const void* layer = nullptr;
   int64_t size = 0;
-  bool of_heads = false;  // of queries or keys, which only the CPU replaces
+  bool of_heads = false;  // of queries or keys
 };
 
 class LoraSites {

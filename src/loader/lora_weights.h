@@ -3,12 +3,14 @@
 //
 // They were compared with the model when they were read (engine/lora_reader.h). Thread safety:
 // immutable once read.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/dtype.h"
@@ -49,6 +51,11 @@ struct LoraLayer {
   std::vector<float> added_bias = {};  // [outputs]; empty: 0
 };
 
+// Whether the base's tensor of this name is a norm of queries or keys.
+inline bool is_head_norm(std::string_view name) {
+  return name.ends_with(".q_norm.weight") || name.ends_with(".k_norm.weight");
+}
+
 struct LoraWeights {
   // Equal numbers mean equal weights; the store that keeps them gives the numbers, from 1.
   uint64_t id = 0;
@@ -62,6 +69,12 @@ struct LoraWeights {
   std::unique_ptr<std::byte[]> storage = {};
   // The adapter's trained copies of norms, by the names of the base's tensors.
   std::map<std::string, std::vector<float>, std::less<>> norms = {};
+
+  // Of matrices, or of norms of queries and keys.
+  bool has_copies() const {
+    return std::ranges::any_of(layers, [](const auto& layer) { return !layer.copy.empty(); }) ||
+           std::ranges::any_of(norms, [](const auto& norm) { return is_head_norm(norm.first); });
+  }
 };
 
 }  // namespace quire

@@ -469,7 +469,9 @@ bool Decoder::runs_one_step(const ForwardContext& context) const {
   if (!decoder_step_ || context.lora != nullptr) return false;
   if (context.gpu_lora != nullptr) {
     const LoraExtras& extras = context.gpu_lora->extras();
-    if (!decoder_step_->takes_adapters() || extras.embedding || extras.norms) return false;
+    if (!decoder_step_->takes_adapters() || extras.embedding || extras.norms || extras.copies) {
+      return false;
+    }
   }
   return decoder_step_->takes(context.batch) && can_tap(context.aux);
 }

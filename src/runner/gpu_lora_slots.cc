@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
+#include "models/counted_model.h"
 
 namespace quire {
 namespace {
@@ -11,6 +13,7 @@ namespace {
 GpuLoraLimits limits_of(const RunnerOptions& options) {
   return {.max_loras = options.max_loras,
           .max_rank = options.max_lora_rank,
+          .copy_bytes = options.lora_copy_bytes,
           .max_rows = options.max_tokens,
           .max_logits = options.most_logits_rows(),
           .dtype = options.model.dtype};
@@ -79,7 +82,7 @@ StepLoras GpuLoraSlots::place(std::span<const StepSequence> sequences, int64_t n
   return loras;
 }
 
-GpuLoraStep GpuLoraSlots::step(const StepArrays& arrays, const StepShape& shape,
+GpuLoraStep GpuLoraSlots::step(const StepArrays& arrays, const StepShape& shape, LoraGroups groups,
                                const LoraExtras& extras) const {
   const auto rows_of = [](const auto& loras, int64_t max_items, int64_t num_rows) {
     return ops::CudaLoraRows{.items = loras.items,
@@ -89,15 +92,23 @@ GpuLoraStep GpuLoraSlots::step(const StepArrays& arrays, const StepShape& shape,
                              .first_row = 0,
                              .num_rows = num_rows};
   };
+  const auto order_of = [](std::vector<LoraRowGroup> of, const LoraOrderArrays& order) {
+    return LoraRowOrder{.groups = std::move(of), .rows = order.rows, .wide_rows = order.wide_rows};
+  };
   return {adapters_,
           {.tokens = rows_of(arrays.loras, shape.num_lora_items, shape.num_tokens),
            .logits = rows_of(arrays.lora_logits, shape.num_lora_logits_items, shape.num_logits),
+           .token_order = order_of(std::move(groups.tokens), arrays.lora_order),
+           .logits_order = order_of(std::move(groups.logits), arrays.lora_logits_order),
            .extras = extras}};
 }
 
-GpuLoraStep GpuLoraSlots::logits_step(const ops::CudaLoraRows& logits,
+GpuLoraStep GpuLoraSlots::logits_step(const ops::CudaLoraRows& logits, int32_t slot,
                                       const LoraExtras& extras) const {
-  return {adapters_, {.tokens = {}, .logits = logits, .extras = extras}};
+  LoraRowOrder order;
+  order.groups = {{.slot = slot, .count = logits.num_rows, .is_run = true}};
+  return {adapters_,
+          {.tokens = {}, .logits = logits, .logits_order = std::move(order), .extras = extras}};
 }
 
 int64_t lora_item_room(int64_t num_rows, int64_t max_loras) {
@@ -107,6 +118,7 @@ int64_t lora_item_room(int64_t num_rows, int64_t max_loras) {
 
 void shape_lora_items(const StepLoras& loras, int64_t max_loras, StepShape& shape) {
   if (!loras.any()) return;
+  shape.orders_lora_rows = loras.extras.copies;
   shape.num_lora_items = lora_item_room(shape.num_tokens, max_loras);
   if (loras.extras.output) {
     shape.num_lora_logits_items = lora_item_room(shape.num_logits, max_loras);
@@ -137,7 +149,60 @@ void fill_items(int64_t num_rows, int64_t room, const SlotOf& slot_of, const Lor
   *to.num_items = num_items;
 }
 
+// The same, as groups.
+template <typename SlotOf>
+std::vector<LoraRowGroup> fill_order(int64_t num_rows, const SlotOf& slot_of,
+                                     const LoraOrderArrays& to) {
+  std::vector<LoraRowGroup> groups;
+  for (int64_t block = 0; block < num_rows; block += LoraRowOrder::kBlockRows) {
+    const int64_t end = std::min(num_rows, block + LoraRowOrder::kBlockRows);
+    const std::span rows(to.rows + block, static_cast<size_t>(end - block));
+    std::iota(rows.begin(), rows.end(), static_cast<int32_t>(block));
+    std::ranges::stable_sort(rows, {}, slot_of);
+    for (auto first = rows.begin(); first != rows.end();) {
+      const int32_t slot = slot_of(*first);
+      const auto last =
+          std::find_if(first, rows.end(), [&](int32_t row) { return slot_of(row) != slot; });
+      const int64_t count = last - first;
+      groups.push_back({.slot = slot,
+                        .first_row = *first,
+                        .begin = block + (first - rows.begin()),
+                        .count = count,
+                        .is_run = *(last - 1) - *first + 1 == count});
+      first = last;
+    }
+    for (int32_t& row : rows) row -= static_cast<int32_t>(block);
+    std::ranges::copy(rows, to.wide_rows + block);
+  }
+  return groups;
+}
+
 }  // namespace
+
+LoraGroups fill_lora_order(std::span<const int32_t> row_slots, const StepShape& shape,
+                           const StepArrays& arrays) {
+  const auto slot_of = [&](int32_t row) { return row_slots[static_cast<size_t>(row)]; };
+  const auto slot_of_logits = [&](int32_t row) { return slot_of(arrays.logits_rows[row]); };
+  check(std::ssize(row_slots) == shape.num_tokens, "a step without a graph has no padding");
+  return {fill_order(shape.num_tokens, slot_of, arrays.lora_order),
+          fill_order(shape.num_logits, slot_of_logits, arrays.lora_logits_order)};
+}
+
+GpuLoraCopies::Needs lora_copy_needs(const ModelOptions& model, int num_stages,
+                                     std::span<const std::string> modules) {
+  GpuLoraCopies::Needs most;
+  for (int stage = 0; stage < num_stages; ++stage) {
+    // No rank of a stage has more than the first.
+    ModelOptions part = stage_of_model(model, stage);
+    part.rank = 0;
+    CountedModel counted(part);
+    GpuLoraCopies::Needs needs =
+        GpuLoraCopies::needs(counted.model().lora_sites(), modules, model.dtype);
+    most.bytes = std::max(most.bytes, needs.bytes);
+    if (needs.misaligned) most.misaligned = std::move(needs.misaligned);
+  }
+  return most;
+}
 
 void fill_lora_items(std::span<const int32_t> row_slots, const StepShape& shape,
                      const StepArrays& arrays) {

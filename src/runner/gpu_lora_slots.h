@@ -1,6 +1,9 @@
 #pragma once
 // Which adapters lie in the slots of a rank's GPU, and which rows of a step have which.
 //
+// A step whose adapters have trained copies of matrices, or of norms of queries and keys, is
+// ordered by slots on the host, which runs it without a graph (layers/gpu_lora_copies.h).
+//
 // An adapter is copied to the GPU when its first step comes, to the slot that was used longest ago.
 // All ranks run the same steps, so they hold the same adapters. They copy together, while no GPU
 // works: the copy's host memory is pinned and let go, which may wait for all GPUs, and one of them
@@ -8,6 +11,7 @@
 // rank's worker.
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -30,6 +34,12 @@ struct StepLoras {
   bool any() const { return !row_slots.empty(); }
 };
 
+// The groups of a step's rows, and of its rows of logits.
+struct LoraGroups {
+  std::vector<LoraRowGroup> tokens = {};
+  std::vector<LoraRowGroup> logits = {};
+};
+
 class GpuLoraSlots {
  public:
   // For at most options.max_loras adapters of at most options.max_lora_rank in a step of `model`.
@@ -45,11 +55,12 @@ class GpuLoraSlots {
   // copies.
   StepLoras place(std::span<const StepSequence> sequences, int64_t num_tokens, DeviceStream& stream,
                   Communicator& comm);
-  // A step whose arrays on the GPU are these.
-  GpuLoraStep step(const StepArrays& arrays, const StepShape& shape,
+  // A step whose arrays on the GPU are these; groups as fill_lora_order() returned them.
+  GpuLoraStep step(const StepArrays& arrays, const StepShape& shape, LoraGroups groups,
                    const LoraExtras& extras) const;
-  // What computes only logits, of these rows.
-  GpuLoraStep logits_step(const ops::CudaLoraRows& logits, const LoraExtras& extras) const;
+  // What computes only logits, of these rows, which all have the slot.
+  GpuLoraStep logits_step(const ops::CudaLoraRows& logits, int32_t slot,
+                          const LoraExtras& extras) const;
 
  private:
   struct Slot {
@@ -76,5 +87,12 @@ void shape_lora_items(const StepLoras& loras, int64_t max_loras, StepShape& shap
 // room for them. Rows after those of `row_slots` have no adapter.
 void fill_lora_items(std::span<const int32_t> row_slots, const StepShape& shape,
                      const StepArrays& arrays);
+// The same of LoraRowOrder's arrays, of a shape with orders_lora_rows; returns the rows' groups.
+LoraGroups fill_lora_order(std::span<const int32_t> row_slots, const StepShape& shape,
+                           const StepArrays& arrays);
+
+// What trained copies of modules' matrices take of a slot, on the rank of the model that has most.
+GpuLoraCopies::Needs lora_copy_needs(const ModelOptions& model, int num_stages,
+                                     std::span<const std::string> modules);
 
 }  // namespace quire

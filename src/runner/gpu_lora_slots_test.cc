@@ -108,5 +108,74 @@ TEST(GpuLoraSlots, ItemsAreFullWhereTheyCanBe) {
   EXPECT_EQ(filled.items[2].count, 8);
 }
 
+// Arrays of LoraRowOrder, in the host's memory.
+struct FilledOrder {
+  explicit FilledOrder(const StepShape& shape)
+      : rows(static_cast<size_t>(shape.num_tokens)),
+        wide_rows(rows.size()),
+        logits_rows(static_cast<size_t>(shape.num_logits)),
+        wide_logits_rows(logits_rows.size()) {
+    arrays.lora_order = {.rows = rows.data(), .wide_rows = wide_rows.data()};
+    arrays.lora_logits_order = {.rows = logits_rows.data(), .wide_rows = wide_logits_rows.data()};
+  }
+
+  std::vector<int32_t> rows;
+  std::vector<int64_t> wide_rows;
+  std::vector<int32_t> logits_rows;
+  std::vector<int64_t> wide_logits_rows;
+  StepArrays arrays;
+};
+
+// Each row is once in a group of its slot, in order, and counted from its block's beginning.
+TEST(GpuLoraSlots, RowsAreOrderedBySlotsInEachBlock) {
+  std::mt19937 random(4);
+  for (const int64_t num_rows : {int64_t{1}, int64_t{300}, 2 * LoraRowOrder::kBlockRows + 7}) {
+    std::vector<int32_t> row_slots(static_cast<size_t>(num_rows));
+    for (int32_t& slot : row_slots) slot = static_cast<int32_t>(random() % 4) - 1;
+    StepShape shape;
+    shape.num_tokens = num_rows;
+    FilledOrder filled(shape);
+    const LoraGroups groups = fill_lora_order(row_slots, shape, filled.arrays);
+    EXPECT_TRUE(groups.logits.empty());
+    std::set<int64_t> seen;
+    int64_t begin = 0;
+    for (const LoraRowGroup& group : groups.tokens) {
+      EXPECT_EQ(group.begin, begin);
+      begin += group.count;
+      const int64_t block = group.first_row / LoraRowOrder::kBlockRows * LoraRowOrder::kBlockRows;
+      int64_t last = group.first_row - 1;
+      for (int64_t at = group.begin; at < begin; ++at) {
+        const int64_t row = block + filled.rows.at(static_cast<size_t>(at));
+        EXPECT_EQ(filled.wide_rows[static_cast<size_t>(at)], row - block);
+        EXPECT_EQ(row_slots.at(static_cast<size_t>(row)), group.slot);
+        EXPECT_LT(row, block + LoraRowOrder::kBlockRows);
+        EXPECT_GT(row, last);
+        EXPECT_TRUE(seen.insert(row).second) << "row " << row << " comes twice";
+        last = row;
+      }
+      EXPECT_EQ(group.is_run, last - group.first_row + 1 == group.count);
+    }
+    EXPECT_EQ(begin, num_rows);
+  }
+}
+
+TEST(GpuLoraSlots, RowsOfLogitsAreOrderedByTheSlotsOfTheirRows) {
+  const std::vector<int32_t> row_slots = {1, 1, -1, 0, 0, 0};
+  StepShape shape;
+  shape.num_tokens = 6;
+  shape.num_logits = 4;
+  FilledOrder filled(shape);
+  std::vector<int32_t> logits_rows = {1, 3, 0, 5};
+  filled.arrays.logits_rows = logits_rows.data();
+  const LoraGroups groups = fill_lora_order(row_slots, shape, filled.arrays);
+  ASSERT_EQ(groups.logits.size(), 2U);
+  EXPECT_EQ(groups.logits[0].slot, 0);
+  EXPECT_EQ(groups.logits[0].first_row, 1);
+  EXPECT_FALSE(groups.logits[0].is_run);
+  EXPECT_EQ(groups.logits[1].slot, 1);
+  EXPECT_EQ(filled.logits_rows, (std::vector<int32_t>{1, 3, 0, 2}));
+  for (const LoraRowGroup& group : groups.tokens) EXPECT_TRUE(group.is_run);
+}
+
 }  // namespace
 }  // namespace quire

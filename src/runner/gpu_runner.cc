@@ -196,7 +196,9 @@ ForwardBatch GpuRunner::upload(std::span<const StepSequence> sequences,
   const StepShape& shape = step.shape;
   const StepArrays arrays = inputs_.next(shape);
   fill_step(sequences, places, shape, arrays, options_.block_size);
+  LoraGroups groups;
   if (loras.any()) fill_lora_items(loras.row_slots, shape, arrays);
+  if (shape.orders_lora_rows) groups = fill_lora_order(loras.row_slots, shape, arrays);
   if (step.began == nullptr) step.began = gpu_->record(EventWait::kSpin);
   on_device_ = inputs_.upload(*gpu_);
   if (!is_first()) {
@@ -204,7 +206,9 @@ ForwardBatch GpuRunner::upload(std::span<const StepSequence> sequences,
     step.began = gpu_->record(EventWait::kSpin);  // until here it waited for another stage
   }
   lora_step_.reset();
-  if (loras.any()) lora_step_.emplace(lora_slots_->step(on_device_, shape, loras.extras));
+  if (loras.any()) {
+    lora_step_.emplace(lora_slots_->step(on_device_, shape, std::move(groups), loras.extras));
+  }
   ForwardBatch forward = gpu_forward_batch(on_device_, shape);
   forward.attention_scratch = attention_scratch_.data();
   return forward;
@@ -409,7 +413,8 @@ GpuRunner::Computed GpuRunner::compute(std::span<const StepSequence> sequences,
   if (lora_slots_) loras = lora_slots_->place(sequences, exact.num_tokens, *gpu_, comm_);
   shape_lora_items(loras, options_.max_loras, exact);
   const std::vector<PromptRows> prompts = prompt_rows(sequences, largest.num_logits);
-  if (!options_.enforce_eager && prompts.empty()) {
+  // All ranks know which adapters have copies, so all of them run the step in the same shape.
+  if (!options_.enforce_eager && prompts.empty() && !loras.extras.copies) {
     if (const auto shape = captured_shape(exact, largest, options_.block_size)) {
       step.shape = *shape;
       shape_lora_items(loras, options_.max_loras, step.shape);

@@ -201,7 +201,8 @@ void GpuRunner::compute_prompt_logprobs(std::span<const PromptRows> prompts, con
     ForwardContext context{stream_, options_.model.dtype, arena_, comm_, part};
     std::optional<GpuLoraStep> lora_step;
     if (lora_slot >= 0) {
-      lora_step.emplace(lora_slots_->logits_step(prompt_ids_.lora_rows(prompt), loras.extras));
+      lora_step.emplace(
+          lora_slots_->logits_step(prompt_ids_.lora_rows(prompt), lora_slot, loras.extras));
       context.gpu_lora = &*lora_step;
     }
     const Tensor logits = model_->compute_logits(context, hidden);

@@ -104,6 +104,7 @@ GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options
   if (options.max_loras > 0) {
     step.num_lora_items = lora_item_room(step.num_tokens, options.max_loras);
     step.num_lora_logits_items = lora_item_room(step.num_logits, options.max_loras);
+    step.orders_lora_rows = true;
   }
   step.adjusts_logits = true;
   step.num_biases = kMaxStepBiases;

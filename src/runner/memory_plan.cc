@@ -294,13 +294,20 @@ std::string larger_cache_advice(const PlanRequest& request) {
          "--tensor-parallel-size";
 }
 
+// Goes behind what a slot of an adapter has.
+std::string describe_copies(const PlanRequest& request) {
+  if (request.lora_copy_bytes == 0) return "";
+  return fmt::format(", {} each for trained copies of matrices",
+                     size_text(request.lora_copy_bytes));
+}
+
 // Ends advice on memory, where adapters take some.
 std::string fewer_loras_advice(const PlanRequest& request) {
   if (request.max_loras == 0) return "";
   return fmt::format(
-      " Adapters have room for --max-loras {} of --max-lora-rank {}; fewer or smaller ones take "
+      " Adapters have room for --max-loras {} of --max-lora-rank {}{}; fewer or smaller ones take "
       "less.",
-      request.max_loras, request.max_lora_rank);
+      request.max_loras, request.max_lora_rank, describe_copies(request));
 }
 
 int64_t choose_num_blocks(const PlanRequest& request, int64_t other_bytes, int64_t block_bytes) {
@@ -409,6 +416,7 @@ RunnerOptions runner_options(const PlanRequest& request, int64_t num_blocks) {
   if (on_cpu(request)) options.scratch_bytes = scratch_bytes(request);
   options.max_loras = request.max_loras;
   options.max_lora_rank = request.max_lora_rank;
+  options.lora_copy_bytes = request.lora_copy_bytes;
   options.draft = request.draft;
   return options;
 }
@@ -452,10 +460,11 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   plan.buffers.push_back(
       {"scratch", scratch_bytes(request) * num_ranks(request), describe_scratch(request) + ranks});
   if (request.max_loras > 0) {
-    plan.buffers.push_back({"adapters", needs.lora_bytes,
-                            fmt::format("{} slot{} of rank {}, {}{}", request.max_loras,
-                                        request.max_loras == 1 ? "" : "s", request.max_lora_rank,
-                                        name_of(request.model.dtype), ranks)});
+    plan.buffers.push_back(
+        {"adapters", needs.lora_bytes,
+         fmt::format("{} slot{} of rank {}, {}{}{}", request.max_loras,
+                     request.max_loras == 1 ? "" : "s", request.max_lora_rank,
+                     name_of(request.model.dtype), describe_copies(request), ranks)});
   }
   if (const int64_t bytes = message_bytes(request); bytes > 0) {
     plan.buffers.push_back(

@@ -39,6 +39,7 @@ struct PlanRequest {
   // Of adapters: RunnerOptions'.
   int max_loras = 0;
   int64_t max_lora_rank = 0;
+  int64_t lora_copy_bytes = 0;
   // RunnerOptions'. Its model's max_model_len and size are those of `model`.
   std::optional<DraftModelOptions> draft;
 };

@@ -55,6 +55,8 @@ struct RunnerOptions {
   // The most adapters in a step (0: none are served), and their largest rank.
   int max_loras = 0;
   int64_t max_lora_rank = 0;
+  // GPU only: room on each for an adapter's trained copies of matrices.
+  int64_t lora_copy_bytes = 0;
   std::optional<DraftModelOptions> draft;  // none: drafts have ids
   // For measurements: how often a draft stays, whatever is sampled in its place.
   std::optional<double> synthetic_acceptance;

@@ -16,6 +16,13 @@ LoraRowArrays lay_out_lora_rows(ArrayLayout& layout, int64_t num_rows, int64_t n
   return arrays;
 }
 
+LoraOrderArrays lay_out_lora_order(ArrayLayout& layout, int64_t num_rows) {
+  LoraOrderArrays arrays;
+  arrays.rows = layout.take<int32_t>(num_rows);
+  arrays.wide_rows = layout.take<int64_t>(num_rows);
+  return arrays;
+}
+
 }  // namespace
 
 StepArrays lay_out_step(ArrayLayout& layout, const StepShape& shape) {
@@ -31,6 +38,10 @@ StepArrays lay_out_step(ArrayLayout& layout, const StepShape& shape) {
   arrays.noise_keys = layout.take<uint32_t>(2 * shape.num_logits);
   arrays.loras = lay_out_lora_rows(layout, shape.num_tokens, shape.num_lora_items);
   arrays.lora_logits = lay_out_lora_rows(layout, shape.num_logits, shape.num_lora_logits_items);
+  if (shape.orders_lora_rows) {
+    arrays.lora_order = lay_out_lora_order(layout, shape.num_tokens);
+    arrays.lora_logits_order = lay_out_lora_order(layout, shape.num_logits);
+  }
   if (!shape.adjusts_logits) return arrays;
   arrays.repetition_penalty = layout.take<float>(shape.num_logits);
   arrays.presence_penalty = layout.take<float>(shape.num_logits);

@@ -31,6 +31,7 @@ struct StepShape : BatchShape {
   int64_t num_lora_items = 0;    // room for; 0: no row has an adapter
   // The same of rows of logits; 0: no adapter changes them beyond the hidden state.
   int64_t num_lora_logits_items = 0;
+  bool orders_lora_rows = false;  // some have an adapter with trained copies
   bool operator==(const StepShape&) const = default;
 };
 
@@ -39,6 +40,12 @@ struct LoraRowArrays {
   ops::LoraItem* items = nullptr;
   int32_t* num_items = nullptr;
   int32_t* rows = nullptr;
+};
+
+// Of LoraRowOrder; null where no row has an adapter with trained copies.
+struct LoraOrderArrays {
+  int32_t* rows = nullptr;
+  int64_t* wide_rows = nullptr;
 };
 
 // A step's arrays on a GPU, or in the pinned memory that is copied there. ForwardBatch and
@@ -54,6 +61,8 @@ struct StepArrays : BatchArrays {
   uint32_t* noise_keys = nullptr;
   LoraRowArrays loras = {};        // of the step's rows
   LoraRowArrays lora_logits = {};  // of its rows of logits
+  LoraOrderArrays lora_order = {};
+  LoraOrderArrays lora_logits_order = {};
   // Of CudaAdjustLogits; null where the step adjusts none.
   float* repetition_penalty = nullptr;
   float* presence_penalty = nullptr;

@@ -55,6 +55,19 @@ class Plan(CliTest):
         self.assertGreater(bytes_of("--enable-lora", "--max-lora-rank", "64"), one)
         self.assert_error(run("plan", "--max-loras", "2"), 2, "--max-loras needs --enable-lora")
 
+    def test_copies_of_adapters(self):
+        def bytes_of(*options):
+            plan = run("plan", "--device-memory", "8G", "--json", "--enable-lora", *options)
+            return {buffer["name"]: buffer["bytes"] for buffer in json.loads(plan.stdout)["buffers"]}["adapters"]
+
+        one, two = (bytes_of("--lora-copy-memory-bytes", size) for size in ("1M", "3M"))
+        self.assertEqual(two - one, 2 << 20)
+        self.assertEqual(bytes_of("--lora-copy-memory-bytes", "3M", "--tensor-parallel-size", "2")
+                         - bytes_of("--lora-copy-memory-bytes", "1M", "--tensor-parallel-size", "2"), 4 << 20)
+        self.assert_error(run("plan", "--lora-copy-memory-bytes", "1M"), 2,
+                          "--lora-copy-memory-bytes needs --enable-lora")
+        self.assert_error(run("plan", "--enable-lora", "--lora-copy-memory-bytes", "1025G"), 2, "expected 0 to")
+
     def test_needs_no_weights(self):
         with model_copy(without=("model.safetensors",)) as folder:
             self.assert_ok(run("plan", folder, "--load-format", "dummy"))

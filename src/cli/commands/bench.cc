@@ -125,6 +125,7 @@ void BenchCommand::adapt(EngineConfig& config, BenchWorkload& warm_up,
   given.max_cpu_loras = config.lora.max_cpu_loras.value_or(
       std::max(given.max_loras, static_cast<int>(loras_.size())));
   given.max_lora_rank = std::max(given.max_lora_rank, config.lora.max_lora_rank);
+  given.copy_memory_bytes = config.lora.copy_memory_bytes;
   config.lora = given;
   for (const LoraPath& adapter : loras_) warm_up.loras.push_back(adapter.name);
   for (BenchWorkload& run : runs) run.loras = warm_up.loras;

@@ -171,11 +171,7 @@ class PlanCommand : public Command {
   const CLI::App& app() const override { return *app_; }
 
   int run(Terminal& terminal) override {
-    for (const char* option : {"--max-loras", "--max-lora-rank", "--max-cpu-loras"}) {
-      if (app_->count(option) > 0 && !config_.lora.enabled) {
-        throw UsageError(fmt::format("{} needs --enable-lora", option));
-      }
-    }
+    check_lora_engine_options(*app_, config_.lora);
     config_.model = model_folder(config_.model);
     const MemoryPlan memory =
         device_memory_ ? plan_for_gpus(config_, *device_memory_) : plan(config_);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/App.hpp>
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -20,6 +21,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kLoraGroup = "LoRA adapters";
+constexpr const char* kMaxLorasOption = "--max-loras";
+constexpr const char* kMaxRankOption = "--max-lora-rank";
+constexpr const char* kMaxCpuLorasOption = "--max-cpu-loras";
+constexpr const char* kCopyMemoryOption = "--lora-copy-memory-bytes";
 
 LoraModuleArgument module_from_json(const std::string& text, const std::string& option) {
   Json object;
@@ -96,20 +101,41 @@ void add_lora_engine_options(CLI::App& app, LoraOptions& options) {
        kLoraGroup},
       options.enabled);
   add_limit(
-      app, "--max-loras", kMaxLoras,
+      app, kMaxLorasOption, kMaxLoras,
       [&options](int64_t value) { options.max_loras = static_cast<int>(value); },
       fmt::format("Different adapters in one step: requests with others wait [{}]",
                   options.max_loras));
   add_limit(
-      app, "--max-lora-rank", kMaxServedLoraRank,
+      app, kMaxRankOption, kMaxServedLoraRank,
       [&options](int64_t value) { options.max_lora_rank = value; },
       fmt::format("The largest rank of an adapter; memory is planned for it [{}]",
                   options.max_lora_rank));
   add_limit(
-      app, "--max-cpu-loras", 1'000'000,
+      app, kMaxCpuLorasOption, 1'000'000,
       [&options](int64_t value) { options.max_cpu_loras = static_cast<int>(value); },
       "Adapters that stay in memory; others are read again when a request names them "
       "[--max-loras]");
+  add_value(app,
+            {kCopyMemoryOption, "BYTES",
+             "Memory on each GPU, --max-loras times, for trained copies of an adapter's matrices "
+             "[what those named at the start take]",
+             kLoraGroup},
+            [&options](const std::string& text) {
+              const int64_t value = parse_count(text, kCopyMemoryOption);
+              if (value < 0 || value > kMaxLoraCopyBytes) {
+                throw UsageError(fmt::format("{}: expected 0 to {}, got {}", kCopyMemoryOption,
+                                             kMaxLoraCopyBytes, text));
+              }
+              options.copy_memory_bytes = value;
+            });
+}
+
+void check_lora_engine_options(const CLI::App& app, const LoraOptions& options) {
+  if (options.enabled) return;
+  for (const char* option :
+       {kMaxLorasOption, kMaxRankOption, kMaxCpuLorasOption, kCopyMemoryOption}) {
+    if (app.count(option) > 0) throw UsageError(fmt::format("{} needs --enable-lora", option));
+  }
 }
 
 void add_lora_option(CLI::App& app, std::vector<LoraPath>& adapters, const char* help) {

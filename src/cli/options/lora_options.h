@@ -24,8 +24,10 @@ struct LoraModuleArgument {
 // opening with `option`, for anything else.
 LoraModuleArgument parse_lora_module(const std::string& text, const std::string& option);
 
-// --enable-lora, --max-loras, --max-lora-rank, --max-cpu-loras.
+// --enable-lora, --max-loras, --max-lora-rank, --max-cpu-loras, --lora-copy-memory-bytes.
 void add_lora_engine_options(CLI::App& app, LoraOptions& options);
+// Throws UsageError where one of the last four was given without the first.
+void check_lora_engine_options(const CLI::App& app, const LoraOptions& options);
 
 // --lora NAME=PATH, for commands that make answers themselves; with `several` it may be repeated.
 void add_lora_option(CLI::App& app, std::vector<LoraPath>& adapters, bool several);
