@@ -205,6 +205,10 @@ class Doors(CliTest):
         for arguments, part in (
                 (["--lora-modules", "a=b"], "--lora-modules needs --enable-lora"),
                 (["--allow-runtime-lora"], "--allow-runtime-lora needs --enable-lora"),
+                (["--max-loras", "2"], "--max-loras needs --enable-lora"),
+                (["--max-lora-rank", "16"], "--max-lora-rank needs --enable-lora"),
+                (["--max-cpu-loras", "2"], "--max-cpu-loras needs --enable-lora"),
+                (["--lora-copy-memory-bytes", "1M"], "--lora-copy-memory-bytes needs --enable-lora"),
                 (["--enable-lora", "--lora-dir", "."], "--lora-dir needs --allow-runtime-lora"),
                 (["--enable-lora", "--allow-runtime-lora", "--lora-dir", "/none"], "there is no folder /none"),
                 (["--enable-lora", "--lora-modules", "a"], "expected NAME=PATH"),

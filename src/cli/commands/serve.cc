@@ -10,6 +10,7 @@
 #include "cli/commands/command.h"
 #include "cli/loading.h"
 #include "cli/node.h"
+#include "cli/options/lora_options.h"
 #include "cli/options/option_helpers.h"
 #include "cli/options/serve_options.h"
 #include "cli/terminal/stop_signals.h"
@@ -57,6 +58,7 @@ class ServeCommand : public Command {
     keep_no_large_blocks();
     MemoryReserve::let_new_use_them();
     server::ServeOptions options = complete(arguments_);
+    check_lora_engine_options(*app_, options.engine.lora);
     options.engine = ready_to_load(std::move(options.engine), terminal);
     if (options.engine.cluster.node_rank > 0) {
       return run_node(options.engine, options.shutdown_timeout_s, terminal);
