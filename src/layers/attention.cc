@@ -80,11 +80,15 @@ bool Attention::describe(ops::DecoderStepLayer& layer, const GpuLora* adapters) 
   return true;
 }
 
+LinearInput Attention::input(ForwardContext& context, const Tensor& x) const {
+  return qkv_proj_.input(context, x);
+}
+
 void Attention::forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& kv_cache,
-                        const Tensor& in, const Tensor& out) const {
+                        const LinearInput& in, const Tensor& out) const {
   const KvCacheView cache = kv_scales_ ? kv_scales_->applied_to(kv_cache) : kv_cache;
   Arena::Scope scope(context.arena);
-  const int64_t num_tokens = in.dim(0);
+  const int64_t num_tokens = in.x.dim(0);
   const int64_t q_features = num_heads_ * head_dim_;
   const Tensor qkv = context.arena.allocate(context.dtype, {num_tokens, qkv_features_});
   const Tensor attended = context.arena.allocate(context.dtype, {num_tokens, q_features});

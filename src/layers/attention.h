@@ -53,10 +53,12 @@ class Attention {
   int head_dim() const { return static_cast<int>(head_dim_); }
   float scale() const { return scale_; }
 
+  // The input of forward() that another layer will make at x (Linear::input).
+  LinearInput input(ForwardContext& context, const Tensor& x) const;
   // in [T, input_size], out [T, hidden_size]; out may be in, and is this rank's part of a sum over
   // the ranks. cos_sin: RotaryTable's.
   void forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& kv_cache,
-               const Tensor& in, const Tensor& out) const;
+               const LinearInput& in, const Tensor& out) const;
 
  private:
   int num_heads_;     // of this rank

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "layers/forward_context.h"
+#include "layers/linear_input.h"
 #include "layers/parameters.h"
 #include "layers/placement.h"
 #include "layers/sharding.h"
@@ -38,12 +39,15 @@ class Linear {
   // Lets adapters add to the layer.
   void add_lora_sites(const std::string& name, LoraSites& sites) const;
 
+  // The input of forward(), or of forward_gated(), that another layer will make at x [T, shard.k].
+  // What it takes of the arena is in use until the product is computed.
+  LinearInput input(ForwardContext& context, const Tensor& x, bool is_gated = false) const;
   // in [T, shard.k], out [T, shard.n]: rows of the batch from first_row on.
-  void forward(ForwardContext& context, const Tensor& in, const Tensor& out,
+  void forward(ForwardContext& context, const LinearInput& in, const Tensor& out,
                int64_t first_row = 0) const;
   // out [T, shard.n / 2] = silu(first half of the outputs) * second half. Only where the outputs
   // are not one term of a sum.
-  void forward_gated(ForwardContext& context, const Tensor& in, const Tensor& out,
+  void forward_gated(ForwardContext& context, const LinearInput& in, LinearInput& out,
                      int64_t first_row = 0) const;
   const ops::Weight& weight() const { return weight_.weight(); }
   // float32[shard.n]; undefined where there is none, or another rank adds it.
@@ -57,10 +61,10 @@ class Linear {
                        int64_t first_row) const;
 
   // The same on a GPU. Scratch is the arena's.
-  void forward_in_slots(ForwardContext& context, const ops::LoraSlotLayer& slots, const Tensor& in,
-                        const Tensor& out, int64_t first_row) const;
+  void forward_in_slots(ForwardContext& context, const ops::LoraSlotLayer& slots,
+                        const LinearInput& in, const Tensor& out, int64_t first_row) const;
   void forward_gated_in_slots(ForwardContext& context, const ops::LoraSlotLayer& slots,
-                              const Tensor& in, const Tensor& out, int64_t first_row) const;
+                              const LinearInput& in, const Tensor& out, int64_t first_row) const;
   // What slots add to this layer; null where no row has an adapter, or none adds anything here.
   const ops::LoraSlotLayer* slots_of(const ForwardContext& context) const;
 

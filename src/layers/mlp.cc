@@ -59,15 +59,28 @@ bool Mlp::describe(ops::DecoderStepLayer& layer, const GpuLora* adapters) const 
   return true;
 }
 
-void Mlp::forward(ForwardContext& context, const Tensor& in, const Tensor& out) const {
+LinearInput Mlp::input(ForwardContext& context, const Tensor& x) const {
+  if (x.dim(0) > max_rows(context.stream.device())) return x;
+  return gate_up_proj_.input(context, x, true);
+}
+
+void Mlp::forward(ForwardContext& context, const LinearInput& in, const Tensor& out) const {
   const int64_t step = max_rows(context.stream.device());
-  for (int64_t begin = 0; begin < in.dim(0); begin += step) {
-    const int64_t end = std::min(in.dim(0), begin + step);
-    Arena::Scope scope(context.arena);
-    const Tensor inner = context.arena.allocate(context.dtype, {end - begin, inner_features_});
-    gate_up_proj_.forward_gated(context, in.rows(begin, end), inner, begin);
-    down_proj_.forward(context, inner, out.rows(begin, end), begin);
+  const int64_t num_rows = in.x.dim(0);
+  if (num_rows <= step) return forward_rows(context, in, out, 0);
+  for (int64_t begin = 0; begin < num_rows; begin += step) {
+    const int64_t end = std::min(num_rows, begin + step);
+    forward_rows(context, in.x.rows(begin, end), out.rows(begin, end), begin);
   }
+}
+
+void Mlp::forward_rows(ForwardContext& context, const LinearInput& in, const Tensor& out,
+                       int64_t first_row) const {
+  Arena::Scope scope(context.arena);
+  const Tensor activations = context.arena.allocate(context.dtype, {in.x.dim(0), inner_features_});
+  LinearInput inner = down_proj_.input(context, activations);
+  gate_up_proj_.forward_gated(context, in, inner, first_row);
+  down_proj_.forward(context, inner, out, first_row);
 }
 
 }  // namespace quire

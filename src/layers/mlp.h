@@ -36,10 +36,16 @@ class Mlp {
   // where such a kernel cannot replace the layer. `adapters`: what its steps may have; may be null.
   bool describe(ops::DecoderStepLayer& layer, const GpuLora* adapters) const;
 
+  // The input of forward() that another layer will make at x (Linear::input).
+  LinearInput input(ForwardContext& context, const Tensor& x) const;
   // in, out [T, hidden_size]; out may be in, and is this rank's part of a sum over the ranks.
-  void forward(ForwardContext& context, const Tensor& in, const Tensor& out) const;
+  void forward(ForwardContext& context, const LinearInput& in, const Tensor& out) const;
 
  private:
+  // Rows of the batch from first_row on, all at once.
+  void forward_rows(ForwardContext& context, const LinearInput& in, const Tensor& out,
+                    int64_t first_row) const;
+
   int64_t inner_features_;  // of this rank
   Linear gate_up_proj_;
   Linear down_proj_;

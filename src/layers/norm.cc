@@ -19,25 +19,39 @@ void RmsNorm::add_lora_sites(const std::string& name, LoraSites& sites, bool of_
 }
 
 void RmsNorm::forward(ForwardContext& context, const Tensor& in, const Tensor& out) const {
-  const bool is_adapted = context.lora != nullptr || context.gpu_lora != nullptr;
-  check(!is_adapted || in.raw() != out.raw(), "adapters need the norm's input");
-  ops::rms_norm(context.stream, in, weight_.tensor(), eps_, out);
-  replace_adapted(context, in, out);
+  LinearInput plain(out);
+  forward(context, in, plain);
 }
 
 void RmsNorm::forward_add(ForwardContext& context, const Tensor& x, const Tensor& residual,
                           const Tensor& out) const {
+  LinearInput plain(out);
+  forward_add(context, x, residual, plain);
+}
+
+void RmsNorm::forward(ForwardContext& context, const Tensor& in, LinearInput& out) const {
+  const bool is_adapted = context.lora != nullptr || context.gpu_lora != nullptr;
+  check(!is_adapted || in.raw() != out.x.raw(), "adapters need the norm's input");
+  ops::rms_norm(context.stream, in, weight_.tensor(), eps_, out.x, out.rounded);
+  replace_adapted(context, in, out.x);
+}
+
+void RmsNorm::forward_add(ForwardContext& context, const Tensor& x, const Tensor& residual,
+                          LinearInput& out) const {
   if (context.comm.size() > 1) {
     if (context.lora == nullptr &&
-        context.comm.all_reduce_add_norm(
-            context.stream,
-            {.x = x, .residual = residual, .weight = weight_.tensor(), .eps = eps_, .out = out})) {
-      return replace_adapted(context, residual, out);
+        context.comm.all_reduce_add_norm(context.stream, {.x = x,
+                                                          .residual = residual,
+                                                          .weight = weight_.tensor(),
+                                                          .eps = eps_,
+                                                          .out = out.x})) {
+      out.rounded = {};
+      return replace_adapted(context, residual, out.x);
     }
     context.comm.all_reduce_sum(context.stream, x);
   }
-  ops::add_rms_norm(context.stream, x, residual, weight_.tensor(), eps_, out);
-  replace_adapted(context, residual, out);
+  ops::add_rms_norm(context.stream, x, residual, weight_.tensor(), eps_, out.x, out.rounded);
+  replace_adapted(context, residual, out.x);
 }
 
 void RmsNorm::replace_adapted(ForwardContext& context, const Tensor& in, const Tensor& out) const {

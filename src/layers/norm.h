@@ -3,6 +3,7 @@
 //
 // Thread safety: forward is called by the rank's worker.
 #include "layers/forward_context.h"
+#include "layers/linear_input.h"
 #include "layers/parameters.h"
 #include "layers/placement.h"
 
@@ -24,6 +25,10 @@ class RmsNorm {
   // overwritten in any case.
   void forward_add(ForwardContext& context, const Tensor& x, const Tensor& residual,
                    const Tensor& out) const;
+  // The same for a linear layer.
+  void forward(ForwardContext& context, const Tensor& in, LinearInput& out) const;
+  void forward_add(ForwardContext& context, const Tensor& x, const Tensor& residual,
+                   LinearInput& out) const;
 
   // float32[size].
   const Tensor& weight() const { return weight_.tensor(); }

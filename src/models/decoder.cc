@@ -297,15 +297,21 @@ bool DecoderLayer::describe(ops::DecoderStepLayer& layer, const GpuLora* adapter
 void DecoderLayer::forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& cache,
                            int64_t layer, const IntermediateTensors& state) const {
   const auto& [hidden, residual] = state;
-  if (layer == 0) {
-    input_norm_.forward(context, residual, hidden);
-  } else {
-    input_norm_.forward_add(context, hidden, residual, hidden);
+  {
+    const Arena::Scope scope(context.arena);
+    LinearInput input = attention_.input(context, hidden);
+    if (layer == 0) {
+      input_norm_.forward(context, residual, input);
+    } else {
+      input_norm_.forward_add(context, hidden, residual, input);
+    }
+    if (context.aux != nullptr) hand_out(context, layer, residual);
+    attention_.forward(context, cos_sin, cache, input, hidden);
   }
-  if (context.aux != nullptr) hand_out(context, layer, residual);
-  attention_.forward(context, cos_sin, cache, hidden, hidden);
-  post_attention_norm_.forward_add(context, hidden, residual, hidden);
-  mlp_.forward(context, hidden, hidden);
+  const Arena::Scope scope(context.arena);
+  LinearInput input = mlp_.input(context, hidden);
+  post_attention_norm_.forward_add(context, hidden, residual, input);
+  mlp_.forward(context, input, hidden);
 }
 
 Decoder::Decoder(const ModelOptions& options, const DecoderOptions& decoder)

@@ -1,5 +1,6 @@
 #include "ops/linear.h"
 
+#include "base/check.h"
 #include "ops/activation.h"
 #include "ops/cpu/linear_blocking.h"
 #include "ops/cuda/kernels.h"
@@ -20,8 +21,15 @@ int64_t bytes_of(const Tensor& scratch) {
   return scratch.defined() ? scratch.dim(0) : 0;
 }
 
+// What is rounded outside of a product: its inputs by another op, its outputs for another.
+struct RoundedEnds {
+  Float8Activations in = {};
+  Float8Activations out = {};
+};
+
 void linear_on_gpu(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
-                   bool gated, const Tensor& out, const Tensor& scratch) {
+                   bool gated, const Tensor& out, const Tensor& scratch,
+                   const RoundedEnds& rounded) {
   Dim t{"T"}, n{"N", weight.n()}, k{"K", weight.k()}, out_n{"N", weight.n() / (gated ? 2 : 1)};
   const DType dtype = activation_dtype(stream, in);
   ShapeCheck(gated ? "gated_linear" : "linear")
@@ -46,7 +54,9 @@ void linear_on_gpu(Stream& stream, const Tensor& in, const Weight& weight, const
                            .out_stride = out.row_stride(),
                            .out_dtype = out.dtype(),
                            .silu_and_mul = gated,
-                           .scratch = scratch.defined() ? scratch.raw() : nullptr};
+                           .scratch = scratch.defined() ? scratch.raw() : nullptr,
+                           .rounded_in = rounded.in,
+                           .rounded_out = rounded.out};
   stream.cuda_kernels().linear(stream.cuda(), args);
 }
 
@@ -68,16 +78,42 @@ int64_t linear_scratch(const Stream& stream, const Weight& weight, int64_t rows)
   return linear_scratch_bytes(rows, weight.k());
 }
 
+Float8Activations rounded_input(Stream& stream, const Weight& weight, const Tensor& bias,
+                                DType dtype, int64_t rows, bool is_gated, const Tensor& scratch) {
+  if (stream.is_cpu() || !stream.computes() || !is_float8_product(weight, dtype)) return {};
+  check(bytes_of(scratch) >= linear_scratch(stream, weight, rows),
+        "there is scratch for the rounded rows");
+  const CudaLinear args = {.dtype = dtype,
+                           .in = nullptr,
+                           .in_stride = weight.k(),
+                           .weight = weight.view(),
+                           .rows = rows,
+                           .n = weight.n(),
+                           .k = weight.k(),
+                           .bias = bias.defined() ? bias.data<float>() : nullptr,
+                           .out = nullptr,
+                           .out_stride = is_gated ? weight.n() / 2 : weight.n(),
+                           .out_dtype = dtype,
+                           .silu_and_mul = is_gated,
+                           .scratch = scratch.raw()};
+  return stream.cuda_kernels().linear_rounded_in(stream.cuda(), args);
+}
+
 void gated_linear(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
-                  const Tensor& gate_up, const Tensor& out, const Tensor& scratch) {
-  if (!stream.is_cpu()) return linear_on_gpu(stream, in, weight, bias, true, out, scratch);
+                  const Tensor& gate_up, const Tensor& out, const Tensor& scratch,
+                  const Float8Activations& rounded_in, const Float8Activations& rounded_out) {
+  if (!stream.is_cpu()) {
+    return linear_on_gpu(stream, in, weight, bias, true, out, scratch, {rounded_in, rounded_out});
+  }
   linear(stream, in, weight, bias, gate_up);
   silu_and_mul(stream, gate_up, out);
 }
 
 void linear(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
-            const Tensor& out, const Tensor& scratch) {
-  if (!stream.is_cpu()) return linear_on_gpu(stream, in, weight, bias, false, out, scratch);
+            const Tensor& out, const Tensor& scratch, const Float8Activations& rounded_in) {
+  if (!stream.is_cpu()) {
+    return linear_on_gpu(stream, in, weight, bias, false, out, scratch, {.in = rounded_in});
+  }
   Dim t{"T"}, n{"N", weight.n()}, k{"K", weight.k()};
   ShapeCheck("linear")
       .expect("in", in, DType::kFloat32, {&t, &k})

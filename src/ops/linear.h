@@ -17,6 +17,7 @@
 // cut, and so a row's last bits, may depend on T (ops/cuda/kernels.h).
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "ops/float8_activations.h"
 #include "ops/weight.h"
 
 namespace quire::ops {
@@ -30,13 +31,25 @@ bool multiplies_integers_on_gpu(DType dtype, const WeightFormat& format);
 // Bytes of scratch for a product of `rows` rows: only float8 and integers on a GPU need any.
 int64_t linear_scratch(const Stream& stream, const Weight& weight, int64_t rows);
 
+// On a GPU a float8 product can leave it to the op that makes its input to round it. This says
+// where in `scratch` (linear_scratch() bytes) it goes, for `rows` rows of activations of `dtype`;
+// the product, gated or not, is then given the result. No data: the product takes activations as
+// they are. The bits are the same either way.
+Float8Activations rounded_input(Stream& stream, const Weight& weight, const Tensor& bias,
+                                DType dtype, int64_t rows, bool is_gated, const Tensor& scratch);
+
+// With rounded_in, `in` only says how many rows there are.
 void linear(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
-            const Tensor& out, const Tensor& scratch = Tensor());
+            const Tensor& out, const Tensor& scratch = Tensor(),
+            const Float8Activations& rounded_in = {});
 
 // out[t] = silu(gate) * up, where gate and up are the halves of in * W^T + bias: the first two
 // thirds of a gated MLP. W Weight [2I, K]; out [T, I]. gate_up float32[T, 2I] is for the op's own
-// use on the CPU; undefined on a GPU.
+// use on the CPU; undefined on a GPU. With rounded_out, of a float8 weight, `out` is rounded for
+// another product and holds anything afterwards.
 void gated_linear(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
-                  const Tensor& gate_up, const Tensor& out, const Tensor& scratch = Tensor());
+                  const Tensor& gate_up, const Tensor& out, const Tensor& scratch = Tensor(),
+                  const Float8Activations& rounded_in = {},
+                  const Float8Activations& rounded_out = {});
 
 }  // namespace quire::ops

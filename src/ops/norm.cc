@@ -7,8 +7,8 @@
 
 namespace quire::ops {
 
-void rms_norm(Stream& stream, const Tensor& in, const Tensor& weight, float eps,
-              const Tensor& out) {
+void rms_norm(Stream& stream, const Tensor& in, const Tensor& weight, float eps, const Tensor& out,
+              const Float8Activations& rounded) {
   Dim t{"T"}, h{"H"};
   const DType dtype = activation_dtype(stream, in);
   ShapeCheck("rms_norm")
@@ -25,7 +25,8 @@ void rms_norm(Stream& stream, const Tensor& in, const Tensor& weight, float eps,
                               .rows = t.value,
                               .n = h.value,
                               .out = out.raw(),
-                              .out_stride = out.row_stride()};
+                              .out_stride = out.row_stride(),
+                              .rounded = rounded};
     return stream.cuda_kernels().rms_norm(stream.cuda(), args);
   }
   const Kernels& kernels = kernels_for(stream.isa());
@@ -36,7 +37,7 @@ void rms_norm(Stream& stream, const Tensor& in, const Tensor& weight, float eps,
 }
 
 void add_rms_norm(Stream& stream, const Tensor& x, const Tensor& residual, const Tensor& weight,
-                  float eps, const Tensor& out) {
+                  float eps, const Tensor& out, const Float8Activations& rounded) {
   Dim t{"T"}, h{"H"};
   const DType dtype = activation_dtype(stream, x);
   ShapeCheck("add_rms_norm")
@@ -54,7 +55,8 @@ void add_rms_norm(Stream& stream, const Tensor& x, const Tensor& residual, const
                               .rows = t.value,
                               .n = h.value,
                               .out = out.raw(),
-                              .out_stride = out.row_stride()};
+                              .out_stride = out.row_stride(),
+                              .rounded = rounded};
     return stream.cuda_kernels().rms_norm(stream.cuda(), args);
   }
   const Kernels& kernels = kernels_for(stream.isa());

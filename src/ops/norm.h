@@ -5,14 +5,18 @@
 // Deterministic: a row's result depends on nothing but that row.
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "ops/float8_activations.h"
 
 namespace quire::ops {
 
 // in, out [T, H] activations; weight float32[H]. out may be in, or columns of a wider matrix.
-void rms_norm(Stream& stream, const Tensor& in, const Tensor& weight, float eps, const Tensor& out);
+// With `rounded`, on a GPU, out is rounded for a product (ops/linear.h) and holds anything
+// afterwards.
+void rms_norm(Stream& stream, const Tensor& in, const Tensor& weight, float eps, const Tensor& out,
+              const Float8Activations& rounded = {});
 
 // residual += x, then out = rms_norm(residual). x, residual, out [T, H] activations; out may be x.
 void add_rms_norm(Stream& stream, const Tensor& x, const Tensor& residual, const Tensor& weight,
-                  float eps, const Tensor& out);
+                  float eps, const Tensor& out, const Float8Activations& rounded = {});
 
 }  // namespace quire::ops

@@ -29,6 +29,7 @@ constexpr ops::CudaKernels kKernels = {
     .silu_and_mul = ops::cuda::silu_and_mul,
     .linear = ops::cuda::linear,
     .linear_cublas_rows = ops::cuda::linear_cublas_rows,
+    .linear_rounded_in = ops::cuda::linear_rounded_in,
     .try_linear_algorithms = ops::cuda::try_linear_algorithms,
     .time_copy = ops::cuda::time_copy,
     .qk_norm_rope_cache = ops::cuda::qk_norm_rope_cache,

@@ -53,6 +53,8 @@ constexpr ops::CudaKernels kKernels = {
         },
     .linear_cublas_rows = [](CudaStream&,
                              const ops::CudaLinear& args) { return linear_cublas_rows(args); },
+    .linear_rounded_in = [](CudaStream&,
+                            const ops::CudaLinear& args) { return linear_rounded_in(args); },
     .try_linear_algorithms =
         [](CudaStream& stream, const ops::CudaLinearTrials& args) {
           return try_linear_algorithms(stream, args);

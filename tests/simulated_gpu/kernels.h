@@ -19,6 +19,7 @@ void rms_norm(const ops::CudaRmsNorm& args);
 void silu_and_mul(const ops::CudaSiluAndMul& args);
 void linear(const ops::CudaLinear& args);
 int64_t linear_cublas_rows(const ops::CudaLinear& args);
+ops::Float8Activations linear_rounded_in(const ops::CudaLinear& args);
 // Whether the stream's table names an algorithm for the product. It is the same loop either way.
 bool is_linear_by_table(const CudaStream& stream, const ops::CudaLinear& args);
 void qk_norm_rope_cache(const ops::CudaQkNormRopeCache& args);

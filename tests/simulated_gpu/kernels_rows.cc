@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/ceil_div.h"
+#include "base/check.h"
 #include "simulated_gpu/elements.h"
 #include "simulated_gpu/kernels.h"
 #include "simulated_gpu/products.h"
@@ -42,6 +43,44 @@ void read_weight(const ops::CudaLinear& args, int64_t i, std::vector<float>& row
   const float* scales = args.weight.scales + (block == 0 ? i : i / block * columns);
   for (int64_t j = 0; j < args.k; ++j) {
     row[static_cast<size_t>(j)] *= scales[block == 0 ? 0 : j / block];
+  }
+}
+
+// As the products of float8 weights do not round their activations here, neither do the kernels
+// that make these. What they would have rounded stays where it is, and in the place of a row's
+// scales they write a number that tells it from others: so a product can check that it is given the
+// rows that were made for it.
+float mark_of(DType dtype, const void* array, int64_t first, int64_t k) {
+  float mark = 1;
+  for (const float value : read(dtype, array, first, k)) mark = value - 0.99f * mark;
+  return mark;
+}
+
+int64_t scales_of_row(const ops::Float8Activations& rounded, int64_t k) {
+  return rounded.has_blocks() ? k / ops::kFloat8Block : 1;
+}
+
+void mark_rounded(DType dtype, const void* array, int64_t stride, int64_t rows, int64_t k,
+                  const ops::Float8Activations& rounded) {
+  if (rounded.data == nullptr) return;
+  std::memset(rounded.data, 0x5a, static_cast<size_t>(rows * k));
+  for (int64_t row = 0; row < rows; ++row) {
+    const float mark = mark_of(dtype, array, row * stride, k);
+    for (int64_t i = 0; i < scales_of_row(rounded, k); ++i) {
+      rounded.scales[i * rounded.scale_stride + row] = mark;
+    }
+  }
+}
+
+void check_marks(const ops::CudaLinear& args) {
+  const ops::Float8Activations& rounded = args.rounded_in;
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const float mark = mark_of(args.dtype, args.in, row * args.in_stride, args.k);
+    for (int64_t i = 0; i < scales_of_row(rounded, args.k); ++i) {
+      const float scale = rounded.scales[i * rounded.scale_stride + row];
+      check(std::memcmp(&scale, &mark, sizeof(mark)) == 0,
+            "a product's rounded inputs are those that were made for it");
+    }
   }
 }
 
@@ -118,6 +157,7 @@ void rms_norm(const ops::CudaRmsNorm& args) {
     for (size_t i = 0; i < n; ++i) x[i] *= factor * args.weight[i];
     write(args.dtype, args.out, row * out_stride, x);
   }
+  mark_rounded(args.dtype, args.out, out_stride, args.rows, args.n, args.rounded);
 }
 
 void silu_and_mul(const ops::CudaSiluAndMul& args) {
@@ -128,6 +168,7 @@ void silu_and_mul(const ops::CudaSiluAndMul& args) {
 }
 
 void linear(const ops::CudaLinear& args) {
+  if (args.rounded_in.data != nullptr) check_marks(args);
   // A kernel may leave anything there.
   if (args.scratch != nullptr) {
     const bool is_permuted = args.weight.permutation != nullptr;
@@ -165,6 +206,14 @@ void linear(const ops::CudaLinear& args) {
     write(args.out_dtype, args.out, static_cast<int64_t>(row) * args.out_stride,
           args.silu_and_mul ? silu_and_mul(out[row]) : out[row]);
   }
+  mark_rounded(args.dtype, args.out, args.out_stride, args.rows, args.n / 2, args.rounded_out);
+}
+
+ops::Float8Activations linear_rounded_in(const ops::CudaLinear& args) {
+  if (args.weight.format.kind != ops::WeightKind::kFloat8) return {};
+  auto* data = static_cast<uint8_t*>(args.scratch);
+  return {data, reinterpret_cast<float*>(data + round_up(args.rows * args.k, 256)),
+          args.weight.format.group_size != 0 ? args.rows : 0};
 }
 
 }  // namespace quire::simulated

@@ -22,6 +22,7 @@
 #include "base/ceil_div.h"
 #include "core/dtype.h"
 #include "ops/cuda/linear/algorithms.h"
+#include "ops/float8_activations.h"
 #include "ops/group_tiles.h"
 #include "ops/no_token.h"
 #include "ops/weight_format.h"
@@ -96,7 +97,9 @@ struct CudaGatherColumns {
 };
 
 // residual null: out = norm(x). Else residual += x (rounded to dtype), out = norm(that sum).
-// out may be x. All are [rows, n], contiguous but for `out`.
+// out may be x. All are [rows, n], contiguous but for `out`. With `rounded` out is what is rounded,
+// as a product would do it (n is a multiple of kFloat8Block, dtype of 16 bits), and holds anything
+// afterwards.
 struct CudaRmsNorm {
   DType dtype;
   const void* x;
@@ -107,6 +110,7 @@ struct CudaRmsNorm {
   int64_t n;
   void* out;
   int64_t out_stride = 0;  // elements from row to row; 0: n
+  Float8Activations rounded = {};
 };
 
 // out = silu(gate) * up.
@@ -139,6 +143,12 @@ struct CudaLinear {
   bool silu_and_mul;   // n is even: gate in the first half of the outputs, up in the second
   // Of a float8 weight linear_scratch_bytes(...) bytes, of integers group_scratch_bytes(...).
   void* scratch = nullptr;
+  // Of a float8 weight: the inputs rounded already, where linear_rounded_in() wants them. Then `in`
+  // is not read.
+  Float8Activations rounded_in = {};
+  // Of a float8 weight with silu_and_mul: where the outputs, of dtype, are to be rounded for
+  // another product; n / 2 is a multiple of kFloat8Block. Then `out` holds anything afterwards.
+  Float8Activations rounded_out = {};
 };
 
 // Room for the rows as float8, and a float32 for each kFloat8Block inputs of a row, of whole tiles
@@ -381,6 +391,10 @@ struct CudaKernels {
   // where there are several); 0 where one of quire's kernels takes it, and for float8 weights.
   // Pointers are not used.
   int64_t (*linear_cublas_rows)(CudaStream&, const CudaLinear&);
+  // Where in its scratch a product of this shape wants its inputs rounded (CudaLinear::rounded_in).
+  // No data: it does not take them rounded. Beside `scratch`, pointers are not followed; the bias's
+  // says whether there is one.
+  Float8Activations (*linear_rounded_in)(CudaStream&, const CudaLinear&);
   // In the order of cuBLAS's heuristics; the first is their choice. Leaves out algorithms that a
   // LinearAlgorithm cannot describe, or that do not sum in float32.
   std::vector<LinearTrial> (*try_linear_algorithms)(CudaStream&, const CudaLinearTrials&);
@@ -418,6 +432,7 @@ void rms_norm(CudaStream& stream, const CudaRmsNorm& args);
 void silu_and_mul(CudaStream& stream, const CudaSiluAndMul& args);
 void linear(CudaStream& stream, const CudaLinear& args);
 int64_t linear_cublas_rows(CudaStream& stream, const CudaLinear& args);
+Float8Activations linear_rounded_in(CudaStream& stream, const CudaLinear& args);
 std::vector<LinearTrial> try_linear_algorithms(CudaStream& stream, const CudaLinearTrials& args);
 double time_copy(CudaStream& stream, const CudaCopy& args);
 void qk_norm_rope_cache(CudaStream& stream, const CudaQkNormRopeCache& args);

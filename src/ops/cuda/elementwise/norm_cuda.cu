@@ -5,10 +5,13 @@
 #include <algorithm>
 
 #include "base/ceil_div.h"
+#include "base/check.h"
 #include "core/launch.cuh"
 #include "core/warp_sum.cuh"
 #include "ops/cuda/elements.cuh"
+#include "ops/cuda/float8_rounding.cuh"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/linear/float8.cuh"
 
 namespace quire::ops::cuda {
 namespace {
@@ -32,10 +35,19 @@ __device__ __forceinline__ float scale_of(float sum_of_squares, float eps, int64
   return rsqrtf(sum_of_squares / static_cast<float>(n) + eps);
 }
 
+// What a kernel writes: the norm itself, or rounded for a product of float8 weights.
+enum class NormOutput { kPlain, kRoundedRows, kRoundedBlocks };
+
+// Threads that run at once on a multiprocessor: rounding needs registers.
+constexpr int64_t threads_at_once(NormOutput output, int packs) {
+  return output == NormOutput::kPlain ? 2048 : packs == 1 ? 1536 : packs == 2 ? 1024 : 512;
+}
+
 // The row stays in registers: kPacks packs a thread.
-template <typename T, bool kHasResidual, int kPacks>
+template <typename T, bool kHasResidual, int kPacks, NormOutput kOutput>
 __global__ void rms_norm_packs(const T* x, T* residual, const float* __restrict__ weight, float eps,
-                               int64_t rows, int64_t n, T* out, int64_t out_stride) {
+                               int64_t rows, int64_t n, T* out, int64_t out_stride,
+                               Float8Activations rounded) {
   __shared__ float shared[2][kMostWarps];
   Pack<float> weights[kPacks];
 #pragma unroll
@@ -77,7 +89,14 @@ __global__ void rms_norm_packs(const T* x, T* residual, const float* __restrict_
       for (int j = 0; j < kPackSize; ++j) {
         values[i].at[j] = from_float<T>(to_float(values[i].at[j]) * scale * weights[i].at[j]);
       }
-      store_pack(out + row * out_stride + at, values[i]);
+      if constexpr (kOutput == NormOutput::kPlain) {
+        store_pack(out + row * out_stride + at, values[i]);
+      }
+    }
+    if constexpr (kOutput != NormOutput::kPlain) {
+      __shared__ unsigned greatest[kMostWarps];
+      store_rounded_row<kOutput == NormOutput::kRoundedBlocks>(
+          values, row, static_cast<int>(n / kPackSize), rounded, greatest);
     }
   }
 }
@@ -111,18 +130,30 @@ int64_t out_stride_of(const CudaRmsNorm& args) {
   return args.out_stride == 0 ? args.n : args.out_stride;
 }
 
-template <typename T, bool kHasResidual, int kPacks>
-void launch_packs(CudaStream& stream, const CudaRmsNorm& args) {
+template <typename T, bool kHasResidual, int kPacks, NormOutput kOutput>
+void launch_output(CudaStream& stream, const CudaRmsNorm& args) {
   const int64_t packs = args.n / kPackSize;
   const int64_t threads = ceil_div(ceil_div(packs, kPacks), kWarpSize) * kWarpSize;
   // As many blocks as run at once: later rows find the weights in registers.
-  constexpr int64_t kThreadsPerMultiprocessor = 2048;
-  const int64_t blocks =
-      std::min(args.rows, stream.num_multiprocessors() * (kThreadsPerMultiprocessor / threads));
-  launch(stream, rms_norm_packs<T, kHasResidual, kPacks>, dim3(static_cast<unsigned>(blocks)),
-         dim3(static_cast<unsigned>(threads)), 0, static_cast<const T*>(args.x),
-         static_cast<T*>(args.residual), args.weight, args.eps, args.rows, args.n,
-         static_cast<T*>(args.out), out_stride_of(args));
+  const int64_t blocks = std::min(
+      args.rows, stream.num_multiprocessors() * (threads_at_once(kOutput, kPacks) / threads));
+  launch(stream, rms_norm_packs<T, kHasResidual, kPacks, kOutput>,
+         dim3(static_cast<unsigned>(blocks)), dim3(static_cast<unsigned>(threads)), 0,
+         static_cast<const T*>(args.x), static_cast<T*>(args.residual), args.weight, args.eps,
+         args.rows, args.n, static_cast<T*>(args.out), out_stride_of(args), args.rounded);
+}
+
+template <typename T, bool kHasResidual, int kPacks>
+void launch_packs(CudaStream& stream, const CudaRmsNorm& args) {
+  if constexpr (sizeof(T) == 2) {
+    if (args.rounded.has_blocks()) {
+      return launch_output<T, kHasResidual, kPacks, NormOutput::kRoundedBlocks>(stream, args);
+    }
+    if (args.rounded.data != nullptr) {
+      return launch_output<T, kHasResidual, kPacks, NormOutput::kRoundedRows>(stream, args);
+    }
+  }
+  launch_output<T, kHasResidual, kPacks, NormOutput::kPlain>(stream, args);
 }
 
 template <typename T, bool kHasResidual>
@@ -139,6 +170,13 @@ void launch_rms_norm(CudaStream& stream, const CudaRmsNorm& args) {
     launch(stream, rms_norm_elements<T, kHasResidual>, dim3(static_cast<unsigned>(args.rows)),
            dim3(kMostThreads), 0, static_cast<const T*>(args.x), static_cast<T*>(args.residual),
            args.weight, args.eps, args.n, static_cast<T*>(args.out), out_stride_of(args));
+    if (args.rounded.data == nullptr) return;
+    round_to_float8(stream, {.dtype = args.dtype,
+                             .in = args.out,
+                             .in_stride = out_stride_of(args),
+                             .rows = args.rows,
+                             .k = args.n,
+                             .out = args.rounded});
   }
 }
 
@@ -146,6 +184,9 @@ void launch_rms_norm(CudaStream& stream, const CudaRmsNorm& args) {
 
 void rms_norm(CudaStream& stream, const CudaRmsNorm& args) {
   if (args.rows == 0 || args.n == 0) return;
+  check(
+      args.rounded.data == nullptr || (args.n % kFloat8Block == 0 && args.dtype != DType::kFloat32),
+      "what is rounded has 16 bits, in rows of whole blocks");
   with_element_type(args.dtype, [&](auto zero) {
     using T = decltype(zero);
     if (args.residual != nullptr) {

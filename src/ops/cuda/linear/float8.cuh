@@ -1,5 +1,6 @@
 #pragma once
-// Products of float8 weights: activations are rounded to float8 first, into the arguments' scratch.
+// Products of float8 weights: activations are rounded to float8 first, into the arguments' scratch,
+// where the op before has not done that.
 //
 // Thread safety: as the stream's.
 #include <cstdint>
@@ -8,23 +9,25 @@
 
 namespace quire::ops::cuda {
 
-// Where the rounded activations are: [rows, k], and their scales. Those of a weight with blocks are
-// [k / kFloat8Block] times `scale_stride` of which the first `rows` count; others have one a row.
-struct Float8Activations {
-  uint8_t* data;
-  float* scales;
-  int64_t scale_stride;
-};
-
 inline bool has_blocks(const CudaLinear& args) {
   return args.weight.format.group_size != 0;
 }
 
-// cuBLAS takes scales without gaps; float8_linear wants whole tiles.
+// The arguments' rounded_in, or where in their scratch it goes. cuBLAS takes scales without gaps;
+// float8_linear wants whole tiles.
 Float8Activations float8_activations(const CudaLinear& args, bool for_cublas);
 
-// args.in to `activations`. A row's greatest magnitude, or that of kFloat8Block inputs of it,
-// becomes 448; a row with a number that is not finite has a scale that is not.
+// in [rows, k], rows `in_stride` elements apart, to `out` (float8_rounding.cuh says how).
+struct RowsToRound {
+  DType dtype;  // bfloat16 or float16
+  const void* in;
+  int64_t in_stride;
+  int64_t rows;
+  int64_t k;
+  Float8Activations out;
+};
+void round_to_float8(CudaStream& stream, const RowsToRound& args);
+// args.in to `activations`; nothing where they are rounded already.
 void round_activations(CudaStream& stream, const CudaLinear& args,
                        const Float8Activations& activations);
 

@@ -109,7 +109,7 @@ class Float8LinearCudaTest : public Float8CudaTest {
     if (plan == nullptr) {
       cuda::linear(stream(), args);
     } else {
-      const cuda::Float8Activations activations = cuda::float8_activations(args, false);
+      const Float8Activations activations = cuda::float8_activations(args, false);
       cuda::round_activations(stream(), args, activations);
       cuda::float8_linear(stream(), args, activations, *plan);
     }

@@ -7,6 +7,7 @@
 #include "base/ceil_div.h"
 #include "base/check.h"
 #include "core/launch.cuh"
+#include "ops/cuda/linear/activation.cuh"
 #include "ops/cuda/linear/float8.cuh"
 #include "ops/cuda/linear/group.cuh"
 #include "ops/cuda/linear/linear.cuh"
@@ -88,16 +89,6 @@ __global__ __launch_bounds__(kRoundThreads) void round_bias_kernel(const float* 
   if (i < n) out[i] = static_cast<T>(bias[i]);
 }
 
-// out[row][i] = silu(gate_up[row][i]) * gate_up[row][inner + i].
-struct Activation {
-  const void* gate_up;
-  int64_t gate_up_stride;
-  int64_t rows;
-  int64_t inner;
-  void* out;
-  int64_t out_stride;
-};
-
 constexpr int kActivationThreads = 256;
 
 // kWidth elements a thread; `inner` is a multiple of it.
@@ -120,9 +111,8 @@ __global__ __launch_bounds__(kActivationThreads) void activation_kernel(Activati
     Result result;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) {
-      const float x = static_cast<float>(gate.values[j]);
-      result.values[j] =
-          static_cast<Out>(x / (1.0f + __expf(-x)) * static_cast<float>(up.values[j]));
+      result.values[j] = static_cast<Out>(
+          gated(static_cast<float>(gate.values[j]), static_cast<float>(up.values[j])));
     }
     *reinterpret_cast<Result*>(static_cast<Out*>(args.out) + row * args.out_stride + i) = result;
   }
@@ -195,6 +185,16 @@ void product(CudaStream& stream, const CudaLinear& args) {
   if (!dense_or_rounded_product(stream, args)) round_and_multiply(stream, args);
 }
 
+// Outputs that are in memory, to rounded_out.
+void round_outputs(CudaStream& stream, const CudaLinear& args) {
+  round_to_float8(stream, {.dtype = args.dtype,
+                           .in = args.out,
+                           .in_stride = args.out_stride,
+                           .rows = args.rows,
+                           .k = args.n / 2,
+                           .out = args.rounded_out});
+}
+
 void activate(CudaStream& stream, DType dtype, DType out_dtype, const Activation& args) {
   constexpr int64_t kMostGridRows = 65535;
   with_types(dtype, out_dtype, [&](auto in, auto out) {
@@ -226,27 +226,44 @@ int64_t rows_in_scratch(const CudaLinear& args, size_t used) {
   return rows > kRowsUnit ? rows / kRowsUnit * kRowsUnit : rows;
 }
 
-// The product of some rows goes to scratch memory, and from there through the activation.
-void product_and_activation(CudaStream& stream, const CudaLinear& args) {
-  const size_t size = size_of(args.dtype);
-  const int64_t stride = scratch_stride(args);
+// The product of some rows, as it is kept in scratch memory: `out` and `rows` are still to be set.
+CudaLinear piece_of(const CudaLinear& args) {
   CudaLinear piece = args;
   piece.out_dtype = args.dtype;
   piece.silu_and_mul = false;
-  piece.out_stride = stride;
+  piece.out_stride = scratch_stride(args);
+  return piece;
+}
+
+// The product of some rows goes to scratch memory, and from there through the activation.
+void product_and_activation(CudaStream& stream, const CudaLinear& args) {
+  const size_t size = size_of(args.dtype);
+  CudaLinear piece = piece_of(args);
   const size_t first = bias_scratch_bytes(piece);
   piece.out = static_cast<char*>(stream.scratch()) + first;
   const int64_t most_rows = rows_in_scratch(args, first);
+  const bool rounds = args.rounded_out.data != nullptr && can_activate_and_round(args.n / 2);
   for (int64_t row = 0; row < args.rows; row += most_rows) {
     piece.rows = std::min(most_rows, args.rows - row);
     piece.in = static_cast<const char*>(args.in) + static_cast<size_t>(row * args.in_stride) * size;
+    piece.rounded_in = args.rounded_in.from_row(row, args.k);
     product(stream, piece);
-    activate(stream, args.dtype, args.out_dtype,
-             {piece.out, stride, piece.rows, args.n / 2,
-              static_cast<char*>(args.out) +
-                  static_cast<size_t>(row * args.out_stride) * size_of(args.out_dtype),
-              args.out_stride});
+    const Activation activation = {
+        piece.out,
+        piece.out_stride,
+        piece.rows,
+        args.n / 2,
+        static_cast<char*>(args.out) +
+            static_cast<size_t>(row * args.out_stride) * size_of(args.out_dtype),
+        args.out_stride};
+    if (rounds) {
+      activate_and_round(stream, args.dtype, activation,
+                         args.rounded_out.from_row(row, args.n / 2));
+    } else {
+      activate(stream, args.dtype, args.out_dtype, activation);
+    }
   }
+  if (args.rounded_out.data != nullptr && !rounds) round_outputs(stream, args);
 }
 
 void check_quantised(const CudaStream& stream, const CudaLinear& args) {
@@ -255,6 +272,18 @@ void check_quantised(const CudaStream& stream, const CudaLinear& args) {
                     : takes_float8(args.dtype, args.n, args.k)) &&
             stream.compute_capability() == 90,
         "a kernel takes the weight's format, of these sizes and on this device");
+}
+
+// linear of a float8 weight.
+void float8_product(CudaStream& stream, const CudaLinear& args) {
+  if (!float8_by_cublas(args)) {
+    round_and_multiply(stream, args);
+    if (args.rounded_out.data != nullptr) round_outputs(stream, args);
+  } else if (args.silu_and_mul) {
+    product_and_activation(stream, args);
+  } else {
+    product(stream, args);
+  }
 }
 
 // linear of integers, whose inputs are in order.
@@ -276,12 +305,17 @@ void linear(CudaStream& stream, const CudaLinear& args) {
   if (args.rows == 0 || args.n == 0) return;
   const bool is_float8 = args.weight.format.kind == WeightKind::kFloat8;
   if (!args.weight.format.is_dense()) check_quantised(stream, args);
+  check(args.rounded_in.data == nullptr || is_float8, "float8 weights take rounded inputs");
+  check(args.rounded_out.data == nullptr ||
+            (is_float8 && args.silu_and_mul && args.out_dtype == args.dtype &&
+             args.n % (2 * kFloat8Block) == 0),
+        "a gated product of float8 weights rounds outputs of whole blocks");
   if (args.weight.format.is_integer()) {
     return ordered_group_linear(
         stream, args.weight.permutation == nullptr ? args : order_inputs(stream, args));
   }
-  if (is_float8 && !float8_by_cublas(args)) return round_and_multiply(stream, args);
-  if (!is_float8 && skinny_linear_takes(stream, args)) {
+  if (is_float8) return float8_product(stream, args);
+  if (skinny_linear_takes(stream, args)) {
     skinny_linear(stream, args, skinny_plan(args));
   } else if (args.silu_and_mul) {
     product_and_activation(stream, args);
@@ -294,6 +328,21 @@ int64_t linear_cublas_rows(CudaStream& stream, const CudaLinear& args) {
   if (args.rows == 0 || args.n == 0 || args.k % 8 != 0 || !args.weight.format.is_dense()) return 0;
   if (skinny_linear_takes(stream, args)) return 0;
   return args.silu_and_mul ? std::min(args.rows, rows_in_scratch(args, 0)) : args.rows;
+}
+
+Float8Activations linear_rounded_in(CudaStream&, const CudaLinear& args) {
+  if (args.weight.format.kind != WeightKind::kFloat8 || args.rows == 0 || args.n == 0) return {};
+  const bool by_cublas = float8_by_cublas(args);
+  if (by_cublas && has_blocks(args)) {
+    // float8_linear, which stands in where cuBLAS has no kernel, wants each block's scales at
+    // multiples of 4. And those of a product that runs in pieces would have gaps.
+    if (args.rows % 4 != 0) return {};
+    if (args.silu_and_mul &&
+        args.rows > rows_in_scratch(args, bias_scratch_bytes(piece_of(args)))) {
+      return {};
+    }
+  }
+  return float8_activations(args, by_cublas);
 }
 
 }  // namespace quire::ops::cuda

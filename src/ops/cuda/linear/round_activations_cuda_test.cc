@@ -30,7 +30,7 @@ class RoundActivationsCudaTest : public Float8CudaTest {
     CudaLinear args = plain_product(in_device, {.format = WeightFormat::float8(group)}, rows, 16, k,
                                     no_out, scratch);
     args.in_stride = stride;
-    const cuda::Float8Activations activations = cuda::float8_activations(args, false);
+    const Float8Activations activations = cuda::float8_activations(args, false);
     cuda::round_activations(stream(), args, activations);
     synchronize();
     const std::vector<std::byte> bytes = scratch.download();
