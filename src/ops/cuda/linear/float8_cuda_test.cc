@@ -203,6 +203,7 @@ TEST_F(Float8LinearCudaTest, ShapesOfModels) {
       expect_right({rows, 512, 4096, group});
       expect_right({rows, 256, 12288, group});
     }
+    expect_right({64, 28672, 256, group, DType::kBFloat16, false, false, true});
     expect_right({3, 64, 14336, group});
     expect_right({4, 20000, 1024, group, DType::kBFloat16, true});
     expect_right({150, 20000, 512, group, DType::kBFloat16, true});
@@ -233,6 +234,28 @@ TEST_F(Float8LinearCudaTest, Plans) {
         }
       }
     }
+  }
+}
+
+cuda::Float8Plan float8_plan_of(int64_t rows, int64_t n, int64_t k) {
+  CudaLinear args = {};
+  args.rows = rows;
+  args.n = n;
+  args.k = k;
+  args.weight.format = WeightFormat::float8();
+  return cuda::float8_plan(args);
+}
+
+// Of 64 rows: no width has a second turn of a few blocks where wide tiles need none.
+TEST(Float8PlanTest, BlocksAreOnTheDeviceAtOnce) {
+  constexpr int64_t kMultiprocessors = 132;
+  constexpr int64_t kWidest = 2 * kMultiprocessors * 128;
+  for (int64_t n = 1024; n <= kWidest; n += 16) {
+    const cuda::Float8Plan plan = float8_plan_of(64, n, 4096);
+    const int64_t of_multiprocessor = plan.tile_columns == 64 ? 3 : 2;
+    EXPECT_LE(ceil_div(n, int64_t{plan.tile_columns}) * plan.splits,
+              of_multiprocessor * kMultiprocessors)
+        << n;
   }
 }
 

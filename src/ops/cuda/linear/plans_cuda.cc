@@ -100,7 +100,12 @@ Float8Plan float8_plan(const CudaLinear& args) {
   for (const int rows : {32, 16, 8}) {
     if (args.rows <= rows) plan.tile_rows = rows;
   }
-  const bool is_wide = args.rows > plan.tile_rows && !has_blocks(args);
+  // A multiprocessor holds three blocks of 64 x 64, or two of twice the width: the latter where
+  // those are on the device at once, and of the former some would run in a second turn.
+  const bool fits_wide = ceil_div(args.n, kGroupColumns) > blocks_at_once(3) &&
+                         ceil_div(args.n, 2 * kGroupColumns) <= blocks_at_once(2);
+  const bool is_wide =
+      !has_blocks(args) && (args.rows > plan.tile_rows || (plan.tile_rows == 64 && fits_wide));
   if (is_wide) plan.tile_columns = 2 * kGroupColumns;
   const int64_t tiles = ceil_div(args.rows, plan.tile_rows) * ceil_div(args.n, plan.tile_columns);
   // Several blocks a multiprocessor, of this product or the next: one of them reads while another
