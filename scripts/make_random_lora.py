@@ -4,7 +4,8 @@
     scripts/make_random_lora.py Qwen3-8B/config.json my-adapter --rank 16 --seed 1
 
 Weights are bfloat16, of all seven projections of each layer, B as small as A so that the model's numbers stay finite.
---also adds the embedding, the output layer, or trained norms. It needs only the standard library.
+--also adds the embedding, the output layer, or trained norms. --copies has trained matrices in place of those of low
+rank: of the embedding, the output layer, or a projection in all layers. It needs only the standard library.
 """
 
 import argparse
@@ -25,9 +26,12 @@ def projections(config):
             "mlp.down_proj": (hidden, inner)}
 
 
-def tensors_of(config, rank, also):
+def tensors_of(config, rank, also, copies):
     """Name, shape and middle of the random numbers of each of the adapter's tensors."""
     def matrices(module, outputs, inputs, leaves=("lora_A.weight", "lora_B.weight")):
+        if module.split(".")[-1] in copies:
+            yield f"{module}.weight", [outputs, inputs], 0.0
+            return
         yield f"{module}.{leaves[0]}", [rank, inputs], 0.0
         yield f"{module}.{leaves[1]}", [outputs, rank], 0.0
 
@@ -38,11 +42,16 @@ def tensors_of(config, rank, also):
         if "norms" in also:
             for norm in ("input_layernorm", "post_attention_layernorm"):
                 yield f"model.layers.{layer}.{norm}.weight", [hidden], 1.0
+        if "head_norms" in also:
+            for norm in ("q_norm", "k_norm"):
+                yield f"model.layers.{layer}.self_attn.{norm}.weight", [config["head_dim"]], 1.0
     if "norms" in also:
         yield "model.norm.weight", [hidden], 1.0
-    if "embed_tokens" in also:
+    if "embed_tokens" in copies:
+        yield from matrices("model.embed_tokens", vocab, hidden)
+    elif "embed_tokens" in also:
         yield from matrices("model.embed_tokens", hidden, vocab, ("lora_embedding_A", "lora_embedding_B"))
-    if "lm_head" in also:
+    if "lm_head" in also + copies:
         yield from matrices("lm_head", vocab, hidden)
 
 
@@ -60,12 +69,13 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--also", nargs="+", default=[], choices=("embed_tokens", "lm_head", "norms"))
+    parser.add_argument("--also", nargs="+", default=[], choices=("embed_tokens", "lm_head", "norms", "head_norms"))
+    parser.add_argument("--copies", nargs="+", default=[], metavar="MODULE")
     arguments = parser.parse_args()
     config = json.loads(arguments.config.read_text())
     generator = random.Random(arguments.seed)
     header, pieces, offset = {}, [], 0
-    for name, shape, middle in tensors_of(config, arguments.rank, arguments.also):
+    for name, shape, middle in tensors_of(config, arguments.rank, arguments.also, arguments.copies):
         data = random_bfloat16(generator, math.prod(shape), middle)
         header[f"base_model.model.{name}"] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, offset + len(data)]}
         pieces.append(data)
@@ -77,8 +87,14 @@ def main():
         file.write(struct.pack("<Q", len(text)) + text)
         for data in pieces:
             file.write(data)
-    modules = [name.split(".")[1] for name in projections(config)] + [name for name in arguments.also if name != "norms"]
-    saved = ["input_layernorm", "post_attention_layernorm", "norm"] if "norms" in arguments.also else []
+    modules = [name.split(".")[1] for name in projections(config)] + [
+        name for name in arguments.also if not name.endswith("norms")]
+    modules = [name for name in modules if name not in arguments.copies]
+    saved = list(arguments.copies)
+    if "norms" in arguments.also:
+        saved += ["input_layernorm", "post_attention_layernorm", "norm"]
+    if "head_norms" in arguments.also:
+        saved += ["q_norm", "k_norm"]
     (arguments.folder / "adapter_config.json").write_text(json.dumps({
         "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": arguments.rank, "lora_alpha": 2 * arguments.rank,
         "target_modules": sorted(modules), "modules_to_save": saved}, indent=2) + "\n")

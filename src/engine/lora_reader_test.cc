@@ -58,10 +58,35 @@ TEST_F(LoraMemoryLimit, CountsTheSharesOfOtherMatrices) {
   expect_needs({"down_proj"}, numbers * (4 + 2));
 }
 
+// Main memory has them only as the file does.
+TEST_F(LoraMemoryLimit, OfGpusIsTheRoomOnEach) {
+  const int64_t bytes = config_.vocab_size * config_.hidden_size * 4;
+  const auto folder = root_.path() / "adapter";
+  write_adapter(folder, kModel, {.copies = {"embed_tokens"}});
+  ModelOptions model;
+  model.config = config_;
+  model.max_model_len = 16;
+  model.device.type = DeviceType::kCuda;
+  target_.gpu_needs = [model](std::span<const std::string> modules) {
+    return lora_copy_needs(model, 1, modules);
+  };
+  target_.gpu_room = bytes;
+  expect_needs({"embed_tokens"}, bytes);
+  target_.memory_left = {};
+  target_.gpu_room = bytes - 1;
+  const std::string numbers = "take " + std::to_string(bytes) +
+                              " bytes on a GPU, where --lora-copy-memory-bytes leaves " +
+                              std::to_string(bytes - 1);
+  EXPECT_THAT([&] { read_lora(folder, target_); },
+              ThrowsMessage<Error>(AllOf(HasSubstr(numbers), HasSubstr("quire merge"))));
+  EXPECT_THAT(trained_copies(folder, target_), testing::ElementsAre("model.embed_tokens"));
+}
+
 TEST_F(LoraMemoryLimit, DoesNotLookAtMatricesOfLowRank) {
   const auto folder = root_.path() / "adapter";
   write_adapter(folder, kModel, {});
   target_.memory_left = [] { return int64_t{0}; };
+  target_.gpu_needs = [](std::span<const std::string>) { return GpuLoraCopies::Needs(); };
   EXPECT_NO_THROW(read_lora(folder, target_));
 }
 

@@ -177,5 +177,53 @@ TEST(GpuLoraSlots, RowsOfLogitsAreOrderedByTheSlotsOfTheirRows) {
   for (const LoraRowGroup& group : groups.tokens) EXPECT_TRUE(group.is_run);
 }
 
+ModelOptions small_model(int size) {
+  ModelOptions model;
+  ModelConfig& config = model.config;
+  config.architecture = "Qwen3ForCausalLM";
+  config.model_type = "qwen3";
+  config.vocab_size = 130;
+  config.hidden_size = 64;
+  config.intermediate_size = 96;
+  config.num_hidden_layers = 3;
+  config.num_attention_heads = 4;
+  config.num_key_value_heads = 2;
+  config.head_dim = 16;
+  config.max_position_embeddings = 256;
+  config.layer_sliding_window.assign(3, 0);
+  model.dtype = DType::kBFloat16;
+  model.max_model_len = 256;
+  model.size = size;
+  model.device.type = DeviceType::kCuda;
+  return model;
+}
+
+// Each matrix takes whole pieces of 256 bytes.
+TEST(LoraCopyNeeds, AreThoseOfTheRankThatHasMost) {
+  const std::vector<std::string> modules = {"model.embed_tokens", "model.layers.0.self_attn.k_proj",
+                                            "model.layers.1.mlp.down_proj",
+                                            "model.layers.2.mlp.down_proj", "lm_head"};
+  const int64_t table = 130 * 64 * 2;
+  const int64_t keys = 32 * 64 * 2;
+  const int64_t down = 64 * 96 * 2;
+  EXPECT_EQ(lora_copy_needs(small_model(1), 1, modules).bytes, 2 * table + keys + 2 * down);
+  // 33 rows of a table of the 130, and a head of keys that two ranks have.
+  EXPECT_EQ(lora_copy_needs(small_model(4), 1, modules).bytes, 2 * 4352 + keys / 2 + down / 2);
+  ModelOptions stages = small_model(1);
+  stages.stage_layers = {1, 2};
+  EXPECT_EQ(lora_copy_needs(stages, 2, modules).bytes, 2 * down + table);
+  EXPECT_EQ(lora_copy_needs(small_model(1), 1, {}).bytes, 0);
+}
+
+TEST(LoraCopyNeeds, NameAModuleWhosePartsAreNotAligned) {
+  const std::vector<std::string> modules = {"model.layers.0.mlp.down_proj",
+                                            "model.layers.0.mlp.up_proj"};
+  EXPECT_FALSE(lora_copy_needs(small_model(4), 1, modules).misaligned);
+  ModelOptions odd = small_model(4);
+  odd.config.intermediate_size = 80;  // 20 on a rank
+  EXPECT_EQ(lora_copy_needs(odd, 1, modules).misaligned, "model.layers.0.mlp.up_proj");
+  EXPECT_FALSE(lora_copy_needs(odd, 1, std::vector{modules.front()}).misaligned);
+}
+
 }  // namespace
 }  // namespace quire
