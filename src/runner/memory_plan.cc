@@ -21,33 +21,13 @@
 #include "runner/kv_cache.h"
 #include "runner/lora_slots.h"
 #include "runner/model_support.h"
+#include "runner/plan_text.h"
 
 namespace quire {
 namespace {
 
 // On the CPU, whose runner computes the logits of a step with more rows in several rounds.
 constexpr int64_t kLogitsRowsPerRound = 64;
-
-// "4.38 GiB", "12.5 MiB", "1 byte".
-std::string size_text(int64_t bytes) {
-  constexpr int64_t kMiB = int64_t{1} << 20;
-  constexpr int64_t kGiB = int64_t{1} << 30;
-  if (bytes >= kGiB) {
-    return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / static_cast<double>(kGiB));
-  }
-  if (bytes >= kMiB) {
-    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / static_cast<double>(kMiB));
-  }
-  return fmt::format("{} byte{}", bytes, bytes == 1 ? "" : "s");
-}
-
-bool on_cpu(const PlanRequest& request) {
-  return request.model.device.is_cpu();
-}
-
-int num_ranks(const PlanRequest& request) {
-  return request.num_stages * request.model.size;
-}
 
 // What each rank holds of the model, stage by stage.
 std::vector<ModelOptions> parts_of_ranks(const PlanRequest& request) {
@@ -59,33 +39,6 @@ std::vector<ModelOptions> parts_of_ranks(const PlanRequest& request) {
     }
   }
   return parts;
-}
-
-// Ends the description of what every rank has; empty where there is one.
-std::string describe_ranks(const PlanRequest& request) {
-  if (request.num_stages > 1) {
-    return fmt::format(", {} stages of {} rank{}", request.num_stages, request.model.size,
-                       request.model.size == 1 ? "" : "s");
-  }
-  return request.model.size > 1 ? fmt::format(", {} ranks", request.model.size) : std::string();
-}
-
-// What there is to take, for a message.
-std::string available_memory_of(const PlanRequest& request) {
-  if (on_cpu(request)) return size_text(request.available_bytes) + " of memory is free";
-  return fmt::format("{} may be taken (--gpu-memory-utilization {} of what is free on {})",
-                     size_text(request.available_bytes), request.gpu_memory_utilization,
-                     num_ranks(request) == 1
-                         ? "the GPU"
-                         : fmt::format("the {} GPUs together", num_ranks(request)));
-}
-
-// How to have more of it; opens a sentence.
-std::string more_memory_advice(const PlanRequest& request) {
-  if (on_cpu(request)) return "Free some memory, take a smaller model";
-  return "Free memory of the GPU or raise --gpu-memory-utilization, spread the model over more "
-         "GPUs "
-         "with --tensor-parallel-size, take a smaller model";
 }
 
 // What a plan of the draft model alone would be made from.
@@ -143,14 +96,14 @@ struct ModelNeeds {
 
 int64_t bytes_per_block(const PlanRequest& request, const KvCacheShape& shape) {
   const int64_t bytes = KvCache::bytes_per_block(shape, request.kv_cache_dtype, request.block_size);
-  if (on_cpu(request)) return bytes;
+  if (request.on_cpu()) return bytes;
   // The ids of its tokens (CudaResolveTokens).
   return bytes + request.block_size * int64_t{sizeof(int32_t)};
 }
 
 // Of one rank.
 size_t lora_bytes(const PlanRequest& request, const Model& model) {
-  if (!on_cpu(request)) return GpuLoraSlots::bytes(model, runner_options(request, 0));
+  if (!request.on_cpu()) return GpuLoraSlots::bytes(model, runner_options(request, 0));
   return LoraSlots::bytes(model, request.max_loras, request.max_lora_rank, request.model.dtype);
 }
 
@@ -251,63 +204,25 @@ int64_t scratch_bytes(const PlanRequest& request) {
 }
 
 std::string describe_scratch(const PlanRequest& request) {
-  if (!on_cpu(request)) {
+  if (!request.on_cpu()) {
     return request.num_stages == 1 ? "partial results of attention and sampling, inputs"
                                    : "partial results of attention and sampling, inputs, and what "
                                      "stages hand to each other";
   }
   return fmt::format("packed inputs and attention tiles of {} threads",
-                     request.threads_per_rank * num_ranks(request));
+                     request.threads_per_rank * request.num_ranks());
 }
 
 // Hidden states and residuals on their way between stages, over all ranks: at most one pair for
 // each step in flight (EngineCore::max_steps_in_flight), and memory of two pairs that each stage
 // keeps for the next; no more than all stages have for all steps. On GPUs GpuSizes::stage has them.
 int64_t message_bytes(const PlanRequest& request) {
-  if (request.num_stages == 1 || !on_cpu(request)) return 0;
+  if (request.num_stages == 1 || !request.on_cpu()) return 0;
   const int64_t floats = 2 * max_step_tokens(request) * request.model.config.hidden_size;
   const int64_t num_steps = request.num_stages + 1;
   const int64_t num_ways = request.num_stages - 1;
   const int64_t num_pairs = std::min(num_steps * num_ways, num_steps + 2 * num_ways);
   return num_pairs * request.model.size * floats * int64_t{sizeof(float)};
-}
-
-// The longest sequence that `blocks` hold, as advice for a message.
-std::string shorter_length_advice(const PlanRequest& request, int64_t blocks) {
-  const int64_t tokens = blocks * request.block_size;
-  if (tokens < 2) return "Free some memory";
-  return fmt::format("Set --max-model-len to {} or less", tokens);
-}
-
-// How to have more KV cache; ends a sentence.
-std::string larger_cache_advice(const PlanRequest& request) {
-  if (request.kv_cache_memory_bytes) return "raise --kv-cache-memory-bytes";
-  if (on_cpu(request)) {
-    const bool could_be_narrow =
-        size_of(request.kv_cache_dtype) > 1 && takes_narrow_cache(request.model.config.head_dim);
-    return could_be_narrow ? "set --kv-cache-memory-bytes yourself, or take a smaller cache with "
-                             "--kv-cache-dtype int8"
-                           : "set --kv-cache-memory-bytes yourself";
-  }
-  return "raise --gpu-memory-utilization, lower --max-num-batched-tokens or --max-num-seqs, halve "
-         "the cache with --kv-cache-dtype fp8, or spread it over more GPUs with "
-         "--tensor-parallel-size";
-}
-
-// Goes behind what a slot of an adapter has.
-std::string describe_copies(const PlanRequest& request) {
-  if (request.lora_copy_bytes == 0) return "";
-  return fmt::format(", {} each for trained copies of matrices",
-                     size_text(request.lora_copy_bytes));
-}
-
-// Ends advice on memory, where adapters take some.
-std::string fewer_loras_advice(const PlanRequest& request) {
-  if (request.max_loras == 0) return "";
-  return fmt::format(
-      " Adapters have room for --max-loras {} of --max-lora-rank {}{}; fewer or smaller ones take "
-      "less.",
-      request.max_loras, request.max_lora_rank, describe_copies(request));
 }
 
 int64_t choose_num_blocks(const PlanRequest& request, int64_t other_bytes, int64_t block_bytes) {
@@ -330,7 +245,7 @@ int64_t choose_num_blocks(const PlanRequest& request, int64_t other_bytes, int64
   const bool given = request.kv_cache_memory_bytes.has_value();
   const int64_t left = request.available_bytes - other_bytes;
   // The rest of a CPU's memory is for the page cache and other programs; a GPU's is for this.
-  const int64_t planned = on_cpu(request) ? std::min(request.available_bytes / 2, left) : left;
+  const int64_t planned = request.on_cpu() ? std::min(request.available_bytes / 2, left) : left;
   const int64_t budget = given ? *request.kv_cache_memory_bytes : std::max<int64_t>(0, planned);
   const int64_t blocks = budget / block_bytes;
   if (blocks < needed) {
@@ -413,7 +328,7 @@ RunnerOptions runner_options(const PlanRequest& request, int64_t num_blocks) {
   options.max_logits_rows = max_logits_rows(request);
   options.max_draft_tokens = request.max_draft_tokens;
   options.max_drafts = request.max_drafts;
-  if (on_cpu(request)) options.scratch_bytes = scratch_bytes(request);
+  if (request.on_cpu()) options.scratch_bytes = scratch_bytes(request);
   options.max_loras = request.max_loras;
   options.max_lora_rank = request.max_lora_rank;
   options.lora_copy_bytes = request.lora_copy_bytes;
@@ -422,7 +337,7 @@ RunnerOptions runner_options(const PlanRequest& request, int64_t num_blocks) {
 }
 
 int64_t max_logits_rows(const PlanRequest& request) {
-  if (!on_cpu(request)) {
+  if (!request.on_cpu()) {
     return std::min(request.max_num_seqs + request.max_drafts, max_step_tokens(request));
   }
   return std::min({kLogitsRowsPerRound, request.max_num_seqs, max_step_tokens(request)});
@@ -432,7 +347,7 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   check_magnitude(request);
   MemoryPlan plan;
   plan.architecture = request.model.config.architecture;
-  plan.device = on_cpu(request) ? "cpu" : "cuda";
+  plan.device = request.on_cpu() ? "cpu" : "cuda";
   plan.dtype = name_of(request.model.dtype);
   plan.tensor_parallel_size = request.model.size;
   plan.pipeline_parallel_size = request.num_stages;
@@ -458,7 +373,7 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
                                       max_step_tokens(request), max_logits_rows(request), ranks)});
   if (request.draft) add_draft_buffers(draft, ranks, plan);
   plan.buffers.push_back(
-      {"scratch", scratch_bytes(request) * num_ranks(request), describe_scratch(request) + ranks});
+      {"scratch", scratch_bytes(request) * request.num_ranks(), describe_scratch(request) + ranks});
   if (request.max_loras > 0) {
     plan.buffers.push_back(
         {"adapters", needs.lora_bytes,
@@ -472,7 +387,7 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   }
   if (request.overhead_bytes > 0) {
     plan.buffers.push_back(
-        {"CUDA", request.overhead_bytes * num_ranks(request),
+        {"CUDA", request.overhead_bytes * request.num_ranks(),
          "kernels and their scratch, cuBLAS, graphs, messages between GPUs" + ranks});
   }
   int64_t other = 0;
@@ -486,7 +401,7 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   }
 
   plan.bytes_per_block = needs.bytes_per_block;
-  const bool have_own_memory = !on_cpu(request) && request.num_stages > 1;
+  const bool have_own_memory = !request.on_cpu() && request.num_stages > 1;
   int64_t of_stages = 0;
   for (const StageNeeds& stage : needs.stages) of_stages += stage.weight_bytes + stage.other_bytes;
   plan.num_blocks = have_own_memory ? choose_num_blocks_of_gpus(request, needs, other - of_stages)
@@ -507,7 +422,7 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
                    request.draft ? fmt::format(", and {} layer{} of the draft model",
                                                draft.num_layers, draft.num_layers == 1 ? "" : "s")
                                  : std::string(),
-                   on_cpu(request) ? "" : ", and the tokens' ids", ranks)});
+                   request.on_cpu() ? "" : ", and the tokens' ids", ranks)});
   plan.total_bytes = other + kv_bytes;
   if (kv_bytes > request.available_bytes - other) {
     throw Error(fmt::format(

@@ -42,6 +42,9 @@ struct PlanRequest {
   int64_t lora_copy_bytes = 0;
   // RunnerOptions'. Its model's max_model_len and size are those of `model`.
   std::optional<DraftModelOptions> draft;
+
+  bool on_cpu() const { return model.device.is_cpu(); }
+  int num_ranks() const { return num_stages * model.size; }
 };
 
 // Fills all of MemoryPlan but `model`. Throws Error if one sequence of max_model_len doesn't fit,
