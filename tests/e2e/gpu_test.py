@@ -78,6 +78,35 @@ class SameTokens(CliTest):
             self.assert_ok(run("bench", "latency", LEXICON, "--batch", "3", "--input-len", "16", "--output-len", "4",
                                "--num-iters", "1", *loras, env=gpus()))
 
+    def test_trained_copies(self):
+        with tempfile.TemporaryDirectory() as root:
+            folders = [write_adapter(pathlib.Path(root) / f"copies{seed}", seed=seed, copies=True) for seed in (1, 2)]
+            folders.append(write_adapter(pathlib.Path(root) / "plain", seed=3))
+            loras = [text for folder in folders for text in ("--lora", f"{folder.name}={folder}")]
+            prompts = pathlib.Path(root) / "prompts.jsonl"
+            prompts.write_text("".join(
+                json.dumps({"prompt": PROMPTS[0], "lora": lora}) + "\n"
+                for lora in (None, "copies1", "plain", "copies2", "copies1", None, "copies2")))
+
+            def tokens(*arguments, env):
+                result = run("generate", LEXICON, "--dtype", "float32", "--temperature", "0", "--max-tokens", "12", "--json",
+                             "--prompt-file", prompts, *loras, *arguments, env=env)
+                self.assert_ok(result)
+                return [line["token_ids"] for line in json_lines(result.stdout)]
+
+            expected = tokens(env=CPU)
+            self.assertEqual(len({tuple(answer) for answer in expected}), 4)
+            self.assertEqual(tokens(env=gpus()), expected)
+            self.assertEqual(tokens("--max-num-seqs", "2", env=gpus(decoder_step=1)), expected)
+            self.assertEqual(tokens("--tensor-parallel-size", "2", env=gpus(2)), expected)
+            self.assertEqual(tokens("--pipeline-parallel-size", "2", env=gpus(2, pace="lazy")), expected)
+            # Of 8 layers 256 x 256 numbers in bfloat16.
+            bench = ("bench", "latency", LEXICON, "--batch", "3", "--input-len", "16", "--output-len", "4", "--num-iters",
+                     "1", *loras)
+            self.assert_ok(run(*bench, "--lora-copy-memory-bytes", "1M", env=gpus()))
+            self.assert_error(run(*bench, "--lora-copy-memory-bytes", "1048575", env=gpus()), 1,
+                              "take 1048576 bytes on a GPU, where --lora-copy-memory-bytes leaves 1048575")
+
     def test_a_cache_in_fp8(self):
         result = run("generate", "--temperature", "0", "--chat", "-p", PROMPTS[0], "--kv-cache-dtype", "fp8", env=gpus())
         self.assert_ok(result)
