@@ -295,6 +295,8 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   PlanRequest request;
   request.model = choose_model(config, setup.model, choice);
   require(on_gpu || config.linear_algorithms.empty(), "--linear-algorithms needs a GPU.");
+  require(on_gpu || !config.lora.copy_memory_bytes,
+          "--lora-copy-memory-bytes needs a GPU; on the CPU copies take the memory that is left.");
   if (on_gpu) check_gpu_takes(setup.model, config.max_num_seqs);
   if (on_gpu) {
     request.kernels = gpus != nullptr ? &gpus->kernels() : &planned_kernels();

@@ -6,8 +6,9 @@
 // dense and of the activations' type. A rank has the shares that it has of the base's own. Few
 // adapters have copies, and these are large. So a step with some has no graph: the host knows which
 // rows have which slot, and multiplies a slot's rows by its copy, over what the base has computed.
-// Rows that do not follow each other are gathered for that, and scattered behind it. Thread safety:
-// one thread, the rank's worker.
+// Rows that do not follow each other are gathered for that, and scattered behind it.
+//
+// Thread safety: one thread, the rank's worker.
 #include <cstdint>
 #include <memory>
 #include <optional>

@@ -25,7 +25,7 @@ class RmsNorm {
   // overwritten in any case.
   void forward_add(ForwardContext& context, const Tensor& x, const Tensor& residual,
                    const Tensor& out) const;
-  // The same for a linear layer.
+  // The same for a linear layer. `out` is no longer rounded where this has no kernel for that.
   void forward(ForwardContext& context, const Tensor& in, LinearInput& out) const;
   void forward_add(ForwardContext& context, const Tensor& x, const Tensor& residual,
                    LinearInput& out) const;

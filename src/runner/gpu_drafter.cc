@@ -273,7 +273,7 @@ void GpuDrafter::run_pass(size_t pass, const StepShape& shape, const GpuDraftArr
 bool GpuDrafter::run_captured(const GraphKey& key, std::span<const StepShape> shapes,
                               const GpuDraftArrays& arrays) {
   Captured& captured = captured_[key];
-  const bool is_first_of_kind = captured.graph == nullptr;
+  const bool is_first_of_kind = captured.graph == nullptr && captured.num_runs <= 1;
   if (captured.graph == nullptr && captured.num_runs % kRunsBetweenDraftCaptures == 1) {
     capture(shapes, arrays, captured);
   }

@@ -7,8 +7,9 @@
 // An adapter is copied to the GPU when its first step comes, to the slot that was used longest ago.
 // All ranks run the same steps, so they hold the same adapters. They copy together, while no GPU
 // works: the copy's host memory is pinned and let go, which may wait for all GPUs, and one of them
-// could wait for a rank that has to copy yet. Thread safety: one thread, the
-// rank's worker.
+// could wait for a rank that has to copy yet.
+//
+// Thread safety: one thread, the rank's worker.
 #include <cstdint>
 #include <span>
 #include <string>

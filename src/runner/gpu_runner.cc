@@ -266,7 +266,8 @@ GpuRunner::Computed GpuRunner::run_captured(ForwardBatch& forward, Launched& ste
                         .lora_extras = lora_step_ ? lora_step_->extras() : LoraExtras(),
                         .samples = !step.has_masks};
   Captured& captured = captured_[key];
-  step.output.is_first_of_kind = captured.graph == nullptr;
+  // Where no graph can be made, for want of memory, steps without one are its kind.
+  step.output.is_first_of_kind = captured.graph == nullptr && captured.num_runs <= 1;
   if (captured.graph == nullptr && captured.num_runs % kRunsBetweenCaptures == 1) {
     capture(run, captured);
   }

@@ -56,6 +56,7 @@ void Speculator::remove(SequenceId id) {
   const auto entry = states_.find(id);
   if (entry == states_.end()) return;
   clear_limit(entry->second);
+  if (entry->second.ready) std::erase(ready_, id);
   states_.erase(entry);
   proposer_->remove(id);
 }
@@ -164,9 +165,7 @@ std::vector<SequenceId> Speculator::take_ready() {
   if (!enough_draft()) return {};
   std::vector<SequenceId> ids;
   for (const SequenceId id : std::exchange(ready_, {})) {
-    const auto entry = states_.find(id);
-    if (entry == states_.end()) continue;
-    State& state = entry->second;
+    State& state = states_.at(id);
     state.ready = false;
     if (state.limit == 0) continue;
     // Only here, as a probe waits for the tokens of the step in flight.

@@ -73,6 +73,13 @@ TEST_F(SpeculatorTest, DraftsOfOthersDoNotCount) {
   EXPECT_EQ(next_drafts(4).size(), num_drafts);
 }
 
+TEST_F(SpeculatorTest, ASequenceThatEndedIsNotReady) {
+  step(4, 0, 0);
+  step(6, 0, 0);
+  speculator_.remove(4);
+  EXPECT_THAT(speculator_.take_ready(), ElementsAre(6));
+}
+
 TEST_F(SpeculatorTest, ASequenceIsReadyOnceForEachToken) {
   step(4, 0, 0);
   step(4, 0, 0);

@@ -119,7 +119,7 @@ void BenchCommand::constrain(BenchWorkload& warm_up, std::vector<BenchWorkload>&
 
 void BenchCommand::adapt(EngineConfig& config, BenchWorkload& warm_up,
                          std::vector<BenchWorkload>& runs) const {
-  if (loras_.empty()) return;
+  if (loras_.empty()) return check_lora_engine_options(*app_, config.lora);
   LoraOptions given = lora_options_for(loras_);
   given.max_loras = std::max(given.max_loras, config.lora.max_loras);
   given.max_cpu_loras = config.lora.max_cpu_loras.value_or(
