@@ -237,9 +237,8 @@ struct SharedMachine {
 SharedMachine share_machine(cluster::NodeGroup* nodes) {
   NumaTopology topology = numa_topology();
   if (nodes == nullptr) {
-    return {.share = {.num_cores = topology.cpus.num_physical_cores},
-            .available_bytes = available_memory(),
-            .topology = std::move(topology)};
+    const cluster::MachineShare share = {.num_cores = topology.cpus.num_physical_cores};
+    return {.share = share, .available_bytes = available_memory(), .topology = std::move(topology)};
   }
   const auto share = cluster::share_machine(*nodes, cluster::machine_number(), topology.cpus);
   return {.share = share,
