@@ -11,7 +11,6 @@
 #include "engine/lora_gpu_test_util.h"
 #include "engine/lora_test_util.h"
 #include "engine/random_requests.h"
-#include "engine/speculative_test_util.h"
 #include "quire/error.h"
 #include "quire/llm_engine.h"
 
@@ -147,24 +146,7 @@ TEST_P(LoraCopiesOnGpus, TokensAreThoseOfTheCpuWithDrafts) {
   QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
   const Base base = bases_for(GetParam()).front();
   const EngineConfig config = config_with(base.adapters, base.model);
-  std::vector<RandomRequest> requests = requests_for(base.adapters);
-  const size_t count = requests.size();
-  for (size_t i = count; i < 24; ++i) requests.push_back(requests[i % count]);
-  for (RandomRequest& request : requests) {
-    request.params.logprobs.reset();
-    request.params.prompt_logprobs.reset();
-    request.params.max_tokens = 24;
-    // Of few tokens, so that they repeat.
-    for (const int32_t id : {3, 14, 15, 92}) request.params.logit_bias[id] = 25;
-  }
-  const std::vector<int> arrivals(requests.size(), 0);
-  const auto expected = run(config, requests, arrivals);
-  expect_same(run(on_gpus(config), requests, arrivals), expected, "without drafts");
-  EngineConfig drafts = on_gpus(config);
-  drafts.speculative_config = drafts_by("ngram", 3);
-  RunTotals totals;
-  expect_same(run(drafts, requests, arrivals, &totals), expected, "with drafts");
-  EXPECT_GT(totals.num_accepted_drafts, 0) << "the answers were meant to repeat themselves";
+  expect_tokens_of_the_cpu_with_drafts(config, requests_for(base.adapters));
 }
 
 class LoraCopiesOnStages : public LoraCopiesOnGpus {};
@@ -177,12 +159,7 @@ TEST_P(LoraCopiesOnStages, GiveTheLogprobsOfTheCpu) {
   QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(2 * GetParam()));
   for (const Base& base : bases_for(GetParam())) {
     const EngineConfig config = config_with(base.adapters, base.model);
-    const std::vector<RandomRequest> requests = requests_for(base.adapters);
-    const std::vector<int> arrivals = arrivals_of(requests);
-    EngineConfig stages = on_gpus(config);
-    stages.pipeline_parallel_size = 2;
-    stages.threads *= 2;
-    expect_same(run(stages, requests, arrivals), run(config, requests, arrivals), base.model);
+    expect_logprobs_of_the_cpu_in_stages(config, requests_for(base.adapters), base.model);
   }
 }
 

@@ -10,7 +10,6 @@
 #include "engine/lora_gpu_test_util.h"
 #include "engine/lora_test_util.h"
 #include "engine/random_requests.h"
-#include "engine/speculative_test_util.h"
 #include "quire/llm_engine.h"
 
 namespace quire {
@@ -121,23 +120,7 @@ TEST_P(LoraExtrasOnGpus, PrefixesAreTheAdapters) {
 TEST_P(LoraExtrasOnGpus, TokensAreThoseOfTheCpuWhereRanksShareRows) {
   QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
   const EngineConfig config = config_with(mixed_adapters(), "llama-bias");
-  std::vector<RandomRequest> requests = requests_for(mixed_adapters());
-  for (size_t i = requests.size(); i < 24; ++i) requests.push_back(requests[i % 14]);
-  for (RandomRequest& request : requests) {
-    request.params.logprobs.reset();
-    request.params.prompt_logprobs.reset();
-    request.params.max_tokens = 24;
-    // Of few tokens, so that they repeat.
-    for (const int32_t id : {3, 14, 15, 92}) request.params.logit_bias[id] = 25;
-  }
-  const std::vector<int> arrivals(requests.size(), 0);
-  const auto expected = run(config, requests, arrivals);
-  expect_same(run(on_gpus(config), requests, arrivals), expected, "without drafts");
-  EngineConfig drafts = on_gpus(config);
-  drafts.speculative_config = drafts_by("ngram", 3);
-  RunTotals totals;
-  expect_same(run(drafts, requests, arrivals, &totals), expected, "with drafts");
-  EXPECT_GT(totals.num_accepted_drafts, 0) << "the answers were meant to repeat themselves";
+  expect_tokens_of_the_cpu_with_drafts(config, requests_for(mixed_adapters()));
 }
 
 class LoraExtrasOnStages : public LoraExtrasOnGpus {};
@@ -149,12 +132,7 @@ TEST_P(LoraExtrasOnStages, GiveTheLogprobsOfTheCpu) {
   QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(2 * GetParam()));
   for (const std::string model : {"qwen3-tied", "llama-bias"}) {
     const EngineConfig config = config_with(mixed_adapters(), model);
-    const std::vector<RandomRequest> requests = requests_for(mixed_adapters());
-    const std::vector<int> arrivals = arrivals_of(requests);
-    EngineConfig stages = on_gpus(config);
-    stages.pipeline_parallel_size = 2;
-    stages.threads *= 2;
-    expect_same(run(stages, requests, arrivals), run(config, requests, arrivals), model);
+    expect_logprobs_of_the_cpu_in_stages(config, requests_for(mixed_adapters()), model);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "base/temporary_folder_test_util.h"
 #include "engine/lora_test_util.h"
 #include "engine/random_requests.h"
+#include "engine/speculative_test_util.h"
 #include "quire/llm_engine.h"
 
 namespace quire::engine_test {
@@ -95,6 +96,39 @@ class AdaptersOnGpus : public testing::TestWithParam<int> {
       expect_close_logprobs(actual[i].prompt_logprobs, expected[i].prompt_logprobs,
                             request + ", its prompt");
     }
+  }
+
+  // Of as many requests that each rank has rows to sample, with tokens that repeat, so that n-grams
+  // draft.
+  static void expect_tokens_of_the_cpu_with_drafts(const EngineConfig& config,
+                                                   std::vector<RandomRequest> requests) {
+    const size_t count = requests.size();
+    for (size_t i = count; i < 24; ++i) requests.push_back(requests[i % count]);
+    for (RandomRequest& request : requests) {
+      request.params.logprobs.reset();
+      request.params.prompt_logprobs.reset();
+      request.params.max_tokens = 24;
+      for (const int32_t id : {3, 14, 15, 92}) request.params.logit_bias[id] = 25;
+    }
+    const std::vector<int> arrivals(requests.size(), 0);
+    const auto expected = run(config, requests, arrivals);
+    expect_same(run(on_gpus(config), requests, arrivals), expected, "without drafts");
+    EngineConfig drafts = on_gpus(config);
+    drafts.speculative_config = drafts_by("ngram", 3);
+    RunTotals totals;
+    expect_same(run(drafts, requests, arrivals, &totals), expected, "with drafts");
+    EXPECT_GT(totals.num_accepted_drafts, 0) << "the answers were meant to repeat themselves";
+  }
+
+  // In two stages.
+  static void expect_logprobs_of_the_cpu_in_stages(const EngineConfig& config,
+                                                   const std::vector<RandomRequest>& requests,
+                                                   const std::string& where) {
+    const std::vector<int> arrivals = arrivals_of(requests);
+    EngineConfig stages = on_gpus(config);
+    stages.pipeline_parallel_size = 2;
+    stages.threads *= 2;
+    expect_same(run(stages, requests, arrivals), run(config, requests, arrivals), where);
   }
 
   TemporaryFolder root_;

@@ -33,6 +33,13 @@ class SameTokens(CliTest):
         cls.expected = json_lines(generate("--dtype", "float32", env=CPU).stdout)
         cls.texts = [line["text"] for line in cls.expected]
 
+    def tokens_of(self, prompts, *arguments, env):
+        """The ids of greedy answers to the prompts of a file."""
+        result = run("generate", LEXICON, "--dtype", "float32", "--temperature", "0", "--max-tokens", "12", "--json",
+                     "--prompt-file", prompts, *arguments, env=env)
+        self.assert_ok(result)
+        return [line["token_ids"] for line in json_lines(result.stdout)]
+
     def test_generate(self):
         for arguments, env in (((), gpus()), (("--enforce-eager",), gpus()), ((), gpus(pace="lazy")),
                                ((), gpus(decoder_step=1)),
@@ -60,10 +67,7 @@ class SameTokens(CliTest):
             prompts.write_text(lines)
 
             def tokens(*arguments, env):
-                result = run("generate", LEXICON, "--dtype", "float32", "--temperature", "0", "--max-tokens", "12", "--json",
-                             "--prompt-file", prompts, *loras, *arguments, env=env)
-                self.assert_ok(result)
-                return [line["token_ids"] for line in json_lines(result.stdout)]
+                return self.tokens_of(prompts, *loras, *arguments, env=env)
 
             expected = tokens(env=CPU)
             self.assertNotEqual(expected[2], expected[5])  # the same prompt, with "all" and without an adapter
@@ -89,10 +93,7 @@ class SameTokens(CliTest):
                 for lora in (None, "copies1", "plain", "copies2", "copies1", None, "copies2")))
 
             def tokens(*arguments, env):
-                result = run("generate", LEXICON, "--dtype", "float32", "--temperature", "0", "--max-tokens", "12", "--json",
-                             "--prompt-file", prompts, *loras, *arguments, env=env)
-                self.assert_ok(result)
-                return [line["token_ids"] for line in json_lines(result.stdout)]
+                return self.tokens_of(prompts, *loras, *arguments, env=env)
 
             expected = tokens(env=CPU)
             self.assertEqual(len({tuple(answer) for answer in expected}), 4)
