@@ -3,7 +3,7 @@
 // what layers compute with them.
 //
 // Each slot has room for so many bytes of matrices, where an adapter's lie one after the other,
-// dense and of the activations' type. A rank has the shares that it has of the base's own. Few
+// dense and of the activations' type. Each rank has its shares of them, as of the base's. Few
 // adapters have copies, and these are large. So a step with some has no graph: the host knows which
 // rows have which slot, and multiplies a slot's rows by its copy, over what the base has computed.
 // Rows that do not follow each other are gathered for that, and scattered behind it.

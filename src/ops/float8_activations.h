@@ -11,8 +11,8 @@ namespace quire::ops {
 // Activation [row, i] is data[row, i] times its scale. Pointers are to device memory.
 struct Float8Activations {
   uint8_t* data = nullptr;  // [rows, k]; null: nothing is rounded
-  // With scale_stride 0: [rows], of each row. Else [k / kFloat8Block, scale_stride], of which the
-  // first `rows` of each kFloat8Block inputs count.
+  // With scale_stride 0: [rows], one a row. Else [k / kFloat8Block, scale_stride]: for each
+  // kFloat8Block inputs one a row, in the first `rows` places.
   float* scales = nullptr;
   int64_t scale_stride = 0;
 

@@ -13,9 +13,9 @@ namespace quire {
 std::string size_text(int64_t bytes);
 // Ends the description of what every rank has; empty where there is one.
 std::string describe_ranks(const PlanRequest& request);
-// What there is to take.
+// The memory that a plan may take.
 std::string available_memory_of(const PlanRequest& request);
-// How to have more of it; opens a sentence.
+// How to have more memory; opens a sentence.
 std::string more_memory_advice(const PlanRequest& request);
 // That the longest sequence may be what `blocks` hold; a sentence without its end.
 std::string shorter_length_advice(const PlanRequest& request, int64_t blocks);
