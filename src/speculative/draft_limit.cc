@@ -22,6 +22,8 @@ constexpr double kUsualShare = 0.125;
 constexpr double kShareToLose = 0.01;
 // More drafts have to bring this many times the tokens a second of fewer.
 constexpr double kLeastGain = 1.001;
+// Another number than the last has to bring this many times its tokens a second.
+constexpr double kLeastGainOfChange = 1.02;
 // The least variance of rows that tells what a row costs: in rows^2, and as a share of their mean's
 // square.
 constexpr double kLeastVariance = 0.01;
@@ -119,6 +121,19 @@ size_t worthwhile_drafts(double rate, std::span<const double> seconds) {
     count = k;
   }
   return count;
+}
+
+size_t worthwhile_drafts(double rate, std::span<const double> seconds, size_t last) {
+  const size_t best = worthwhile_drafts(rate, seconds);
+  if (last == 0 || last >= seconds.size()) return best;
+  const auto tokens_per_s = [&](size_t count) {
+    double tokens = 1;
+    double expected = rate;
+    for (size_t k = 1; k <= count; ++k, expected *= rate) tokens += expected;
+    return tokens / seconds[count];
+  };
+  const double gain = tokens_per_s(best) / tokens_per_s(last);
+  return gain < kLeastGainOfChange ? last : best;
 }
 
 size_t worthwhile_drafts(double rate, double cost, size_t most) {

@@ -91,7 +91,9 @@ class DraftLedger {
 // The number of drafts of each sequence with which a step brings the most tokens for its time:
 // seconds[k] of one in which each has k, for k from 0 on; a draft is kept with probability `rate`.
 size_t worthwhile_drafts(double rate, std::span<const double> seconds);
-// The same with at most `most` drafts, each of which costs the time of `cost` tokens.
+// The same, but it stays at `last`, if that is not 0, where another number would bring hardly more.
+size_t worthwhile_drafts(double rate, std::span<const double> seconds, size_t last);
+// The first with at most `most` drafts, each of which costs the time of `cost` tokens.
 size_t worthwhile_drafts(double rate, double cost, size_t most);
 
 }  // namespace quire::speculative_internal

@@ -137,5 +137,15 @@ TEST(WorthwhileDrafts, MayBeManyWhereOneIsTooFew) {
   EXPECT_EQ(worthwhile_drafts(0.9, std::vector<double>{1.0, 1.2, 1.3, 5.0, 6.0}), 2u);
 }
 
+TEST(WorthwhileDrafts, ChangeWhereThatBringsMore) {
+  const std::vector<double> seconds = {1.0, 1.1, 1.2, 1.3, 1.4};
+  // 1.75 tokens in 1.2, 1.5 in 1.1, 1.875 in 1.3, 1.9375 in 1.4, 1 in 1.
+  for (const auto& [last, count] : {std::pair(0u, 2u), {1u, 2u}, {2u, 2u}, {3u, 3u}, {4u, 2u}}) {
+    EXPECT_EQ(worthwhile_drafts(0.5, seconds, last), count) << last;
+  }
+  EXPECT_EQ(worthwhile_drafts(0.05, seconds, 4), 0u);
+  EXPECT_EQ(worthwhile_drafts(0.5, seconds, 5), 2u) << "more than there may be";
+}
+
 }  // namespace
 }  // namespace quire::speculative_internal

@@ -14,6 +14,10 @@ void NgramProposer::append(SequenceId id, std::span<const int32_t> token_ids) {
   indices_.at(id).append(token_ids);
 }
 
+bool NgramProposer::has_drafts(SequenceId id) const {
+  return !indices_.at(id).continuation(1).empty();
+}
+
 std::vector<int32_t> NgramProposer::propose(SequenceId id, size_t most) {
   return indices_.at(id).continuation(most);
 }

@@ -19,6 +19,7 @@ class NgramProposer : public Proposer {
 
   void add(SequenceId id, const Request& request) override;
   void append(SequenceId id, std::span<const int32_t> token_ids) override;
+  bool has_drafts(SequenceId id) const override;
   std::vector<int32_t> propose(SequenceId id, size_t most) override;
   void remove(SequenceId id) override;
 

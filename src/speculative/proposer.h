@@ -24,6 +24,8 @@ class Proposer {
   // Tokens that were generated after those that it has. The id must be in use, also for the calls
   // below.
   virtual void append(SequenceId id, std::span<const int32_t> token_ids) = 0;
+  // Whether propose() would have any. Where it has none, nobody needs to wait for the newest token.
+  virtual bool has_drafts(SequenceId id) const = 0;
   // At most `most`, >= 1, drafts of what follows the sequence's last token; often none. Either each
   // was a token of some sequence, or all are kDraftOfRunner.
   virtual std::vector<int32_t> propose(SequenceId id, size_t most) = 0;

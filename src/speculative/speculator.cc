@@ -48,7 +48,7 @@ void Speculator::append(SequenceId id, const Request& request, std::span<const i
   acceptance_.learn(num_drafts, num_kept);
   enter_savings(num_drafts, num_kept);
   if (repeats_probes_ && num_drafts > 0) state.tokens_undrafted = probe_interval_;
-  set_limit(state);
+  set_limit(id, state);
   if (state.limit > 0 && !std::exchange(state.ready, true)) ready_.push_back(id);
 }
 
@@ -147,18 +147,35 @@ void Speculator::enter_savings(size_t num_drafts, size_t num_kept) {
   ledger_.enter(static_cast<double>(num_kept) * token_s - static_cast<double>(num_drafts) * row_s);
 }
 
-void Speculator::set_limit(State& state) {
+void Speculator::set_limit(SequenceId id, State& state) {
   clear_limit(state);
   price_drafts();
+  if (!proposer_->has_drafts(id)) return;
   state.limit = worthwhile(state.acceptance.rate());
-  const bool probes =
+  state.probes =
       ledger_.may_draft() && state.limit == 0 && ++state.tokens_undrafted >= probe_interval_;
-  if (probes) state.limit = 1;
+  if (state.probes) state.limit = 1;
   if (state.limit > 0) ++num_drafting_;
 }
 
 void Speculator::clear_limit(State& state) {
   if (std::exchange(state.limit, 0) > 0) --num_drafting_;
+}
+
+void Speculator::share_limit(std::span<const SequenceId> ids) {
+  std::vector<State*> states;
+  double sum_of_rates = 0;
+  for (const SequenceId id : ids) {
+    State& state = states_.at(id);
+    if (state.probes) continue;
+    states.push_back(&state);
+    sum_of_rates += state.acceptance.rate();
+  }
+  if (!adaptive_ || states.size() < 2) return;
+  const double rate = sum_of_rates / static_cast<double>(states.size());
+  shared_limit_ = worthwhile_drafts(rate, step_seconds_, shared_limit_);
+  // Each is worth at least one, so all are by their mean, or as good as.
+  for (State* state : states) state->limit = std::max<size_t>(1, shared_limit_);
 }
 
 std::vector<SequenceId> Speculator::take_ready() {
@@ -177,6 +194,7 @@ std::vector<SequenceId> Speculator::take_ready() {
     drafted_steps_ = 0;
     ids.clear();
   }
+  share_limit(ids);
   return ids;
 }
 

@@ -7,13 +7,18 @@
 //
 // The runner verifies drafts (SequenceState::append_sampled in runner/sequence_table.h).
 //
-// If a sequence's drafts are not worth their cost (draft_limit.h), one token in kProbeInterval gets
-// a single draft, so that a change is noticed; unless drafts have lost more time than they may. It
-// is one in kRareProbeInterval where a model's draft takes longer than a token, kept or not, and
-// where many sequences run. A new sequence starts with the recent rate of kept drafts of all
-// sequences. One step in kPlainInterval that would have drafts has none, to measure how long a step
-// takes without. Where many sequences run, drafts must also have been seen to gain (draft_trial.h),
-// and at least one sequence in kLeastShare must have some: all wait for them.
+// Sequences of a step whose drafts are worth their cost have equally many: as many as are best for
+// the mean of their rates. A sequence's own rate, of its last few drafts, is mostly chance, and
+// steps of ever other rows each need a graph of their own.
+//
+// A sequence behind whose newest known token the proposer has nothing has no drafts, and nobody
+// waits for it. If its drafts are not worth their cost (draft_limit.h), one token in kProbeInterval
+// gets a single draft, so that a change is noticed; unless drafts have lost more time than they
+// may. It is one in kRareProbeInterval where a model's draft takes longer than a token, kept or
+// not, and where many sequences run. A new sequence starts with the recent rate of kept drafts of
+// all sequences. One step in kPlainInterval that would have drafts has none, to measure how long a
+// step takes without. Where many sequences run, drafts must also have been seen to gain
+// (draft_trial.h), and at least one sequence in kLeastShare must have some: all wait for them.
 //
 // Thread safety: one thread at a time, the engine's.
 #include <cstddef>
@@ -88,6 +93,7 @@ class Speculator {
   struct State {
     speculative_internal::Acceptance acceptance;
     size_t limit = 0;          // of drafts behind the newest token
+    bool probes = false;       // the limit is a probe's
     bool ready = false;        // in ready_
     int tokens_undrafted = 0;  // since take_ready() last named it
   };
@@ -112,8 +118,10 @@ class Speculator {
   void price_drafts();
   // The number of drafts of a sequence that are worth their cost at this rate.
   size_t worthwhile(double rate) const;
-  void set_limit(State& state);
+  void set_limit(SequenceId id, State& state);
   void clear_limit(State& state);
+  // Sequences of a step get as many drafts as are best for the mean of their rates.
+  void share_limit(std::span<const SequenceId> ids);
 
   std::unique_ptr<Proposer> proposer_;
   size_t most_;
@@ -129,6 +137,7 @@ class Speculator {
   // Of a step in which each sequence has so many drafts; by that number.
   std::vector<double> step_seconds_;
   size_t priced_sequences_ = 0;  // of these steps; 0: to be learnt anew
+  size_t shared_limit_ = 0;      // of the last step of several sequences
   int probe_interval_ = kProbeInterval;
   bool repeats_probes_ = false;
   int drafted_steps_ = 0;    // since one that was to have none

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 namespace quire {
 namespace {
@@ -14,6 +15,8 @@ using ::testing::IsEmpty;
 // Proposes what it is asked for, and counts what it holds.
 class FakeProposer : public Proposer {
  public:
+  static constexpr SequenceId kWithoutDrafts = 99999;
+
   explicit FakeProposer(std::map<SequenceId, int64_t>& num_tokens) : num_tokens_(num_tokens) {}
   void add(SequenceId id, const Request& request) override {
     num_tokens_[id] = request.num_prompt_tokens();
@@ -21,6 +24,7 @@ class FakeProposer : public Proposer {
   void append(SequenceId id, std::span<const int32_t> token_ids) override {
     num_tokens_.at(id) += std::ssize(token_ids);
   }
+  bool has_drafts(SequenceId id) const override { return id != kWithoutDrafts; }
   std::vector<int32_t> propose(SequenceId id, size_t most) override {
     return std::vector<int32_t>(most, static_cast<int32_t>(id));
   }
@@ -62,6 +66,14 @@ TEST_F(SpeculatorTest, TellsTheProposerOfEachToken) {
   EXPECT_TRUE(num_tokens_.empty());
   EXPECT_FALSE(speculator_.drafts_next());
   EXPECT_THAT(speculator_.take_ready(), IsEmpty());
+}
+
+TEST_F(SpeculatorTest, NobodyWaitsForASequenceThatTheProposerKnowsNothingOf) {
+  for (int i = 0; i < 10 * Speculator::kProbeInterval; ++i) {
+    step(FakeProposer::kWithoutDrafts, 0, 0);
+    ASSERT_FALSE(speculator_.drafts_next());
+    ASSERT_THAT(speculator_.take_ready(), IsEmpty());
+  }
 }
 
 // Text without a choice is drafted by others.
@@ -152,6 +164,37 @@ TEST_F(SpeculatorTest, AProbeIsRepeatedIfItsStepWasTheFirstOfItsKind) {
   speculator_.learn_step(2, 2.0);
   step(4, 1, 0);
   EXPECT_GT(undrafted_steps(), Speculator::kProbeInterval / 2);
+}
+
+// Their rates differ by chance: for their own ones they would have two, three, four drafts.
+TEST_F(SpeculatorTest, SequencesOfAStepHaveEquallyMany) {
+  for (int i = 0; i < 50; ++i) speculator_.learn_step(10 + 20 * (i % 2), 1.0 + 0.5 * (i % 2));
+  for (int id = 0; id < 10; ++id) step(static_cast<SequenceId>(id), 0, 0);
+  (void)speculator_.take_ready();
+  std::set<size_t> shared;
+  for (int i = 0; i < 30; ++i) {
+    for (int id = 0; id < 10; ++id) {
+      const bool is_unlucky = (i + id) % 5 == 0;
+      step(static_cast<SequenceId>(id), 4, is_unlucky ? 0 : 4);
+    }
+    std::set<size_t> counts;
+    for (const SequenceId id : speculator_.take_ready()) {
+      counts.insert(speculator_.propose(id).size());
+    }
+    EXPECT_LE(counts.size(), 1u);
+    if (i >= 20) shared.insert(counts.begin(), counts.end());
+  }
+  EXPECT_EQ(shared.size(), 1u) << "the number stays";
+}
+
+TEST_F(SpeculatorTest, SequencesWhoseDraftsFailLeaveOthersTheirs) {
+  for (int i = 0; i < 50; ++i) speculator_.learn_step(10 + 20 * (i % 2), 1.0 + 0.5 * (i % 2));
+  for (int i = 0; i < 30; ++i) {
+    for (int id = 0; id < 10; ++id) step(static_cast<SequenceId>(id), 8, id < 4 ? 8 : 0);
+  }
+  const std::vector<SequenceId> ready = speculator_.take_ready();
+  EXPECT_THAT(ready, ElementsAre(0, 1, 2, 3));
+  for (const SequenceId id : ready) EXPECT_EQ(speculator_.propose(id).size(), 8u);
 }
 
 class ManySequencesTest : public SpeculatorTest {

@@ -47,7 +47,7 @@ void SuffixProposer::extend_tree(State& state, std::span<const int32_t> token_id
   }
 }
 
-std::vector<int32_t> SuffixProposer::propose(SequenceId id, size_t most) {
+std::vector<int32_t> SuffixProposer::drafts(SequenceId id, size_t most) const {
   const State& state = states_.at(id);
   const SuffixLimits limits = {.most = most, .factor = factor_, .min_token_prob = min_token_prob_};
   SuffixDrafts drafts = state.tree.after_text(limits);

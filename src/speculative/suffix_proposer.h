@@ -28,7 +28,8 @@ class SuffixProposer : public Proposer {
 
   void add(SequenceId id, const Request& request) override;
   void append(SequenceId id, std::span<const int32_t> token_ids) override;
-  std::vector<int32_t> propose(SequenceId id, size_t most) override;
+  bool has_drafts(SequenceId id) const override { return !drafts(id, 1).empty(); }
+  std::vector<int32_t> propose(SequenceId id, size_t most) override { return drafts(id, most); }
   void remove(SequenceId id) override;
 
  private:
@@ -39,6 +40,7 @@ class SuffixProposer : public Proposer {
     size_t num_prompt_tokens = 0;  // of these
   };
 
+  std::vector<int32_t> drafts(SequenceId id, size_t most) const;
   void extend_tree(State& state, std::span<const int32_t> token_ids) const;
 
   size_t depth_;

@@ -21,6 +21,7 @@ class SyntheticProposer : public Proposer {
  public:
   void add(SequenceId id, const Request& request) override;
   void append(SequenceId id, std::span<const int32_t> token_ids) override;
+  bool has_drafts(SequenceId) const override { return true; }
   std::vector<int32_t> propose(SequenceId id, size_t most) override;
   void remove(SequenceId id) override;
 
