@@ -31,7 +31,7 @@ struct Received {
 
 class Connection {
  public:
-  explicit Connection(Socket socket) : socket_(std::move(socket)) {}
+  explicit Connection(Socket socket) : socket_(std::move(socket)), peer_(socket_.peer()) {}
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -60,13 +60,15 @@ class Connection {
   void shut_down() const { socket_.shut_down(); }
   bool is_closed() const { return socket_.is_closed(); }
   void finish_sending() const { socket_.finish_sending(); }
-  std::string peer() const { return socket_.peer(); }
+  // The other side, also when it has hung up.
+  const std::string& peer() const { return peer_; }
   uint64_t bytes_sent() const { return bytes_sent_; }
 
  private:
   Io send_locked(Frame frame, std::span<const std::byte> payload, Clock::duration limit);
 
   Socket socket_;
+  const std::string peer_;  // a connection that has ended cannot be asked
   std::optional<Clock::time_point> deadline_;
   std::mutex send_mutex_;
   std::optional<Sealer> seals_;

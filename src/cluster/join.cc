@@ -16,7 +16,8 @@ enum class Answer { kDone, kHungUp };
 // What a node has met so far, for the sentence at its time limit.
 struct Attempts {
   Clock::time_point deadline;
-  std::string problem;                 // of the last connection that was not made
+  std::string problem;                 // of the last connection
+  bool proved = false;                 // what listens there is node 0
   std::optional<std::string> awaited;  // nodes, as node 0 said last
 };
 
@@ -48,14 +49,26 @@ std::string place_of(const JoinOptions& options) {
       attempts.problem.empty() ? std::string() : fmt::format(" ({})", attempts.problem)));
 }
 
+// The next message of what listens there, short until that is known to be node 0.
+Io receive(Connection& connection, const JoinOptions& options, const Attempts& attempts,
+           Received& received) {
+  if (attempts.proved) return connection.receive(received);
+  try {
+    return connection.receive(received, kMaxStrangersPayload);
+  } catch (const Error&) {  // a web server, say, or one of SSH
+    refuse_answer(options);
+  }
+}
+
 // Node 0's next message, which has to be of one kind. Pings say which nodes are awaited.
 Answer expect_of_node_0(Connection& connection, FrameKind kind, const JoinOptions& options,
                         Attempts& attempts, Received& received) {
   while (true) {
-    switch (connection.receive(received)) {
+    switch (receive(connection, options, attempts, received)) {
       case Io::kDone:
         break;
       case Io::kClosed:
+        attempts.problem = "it hung up";
         return Answer::kHungUp;
       case Io::kTimedOut:
         if (Clock::now() >= attempts.deadline) end_waiting(options, attempts);
@@ -80,6 +93,7 @@ Answer greet_node_0(Connection& connection, const JoinOptions& options, Attempts
       Answer::kHungUp) {
     return Answer::kHungUp;
   }
+  connection.set_deadline(attempts.deadline + seconds(options.grace_s));
   const auto challenge = encode_nonce(decode_nonce(received.payload));
   const Transcript transcript(options.secret, hello, challenge);
   connection.send(FrameKind::kProof, transcript.proof_of_node());
@@ -92,6 +106,7 @@ Answer greet_node_0(Connection& connection, const JoinOptions& options, Attempts
         fmt::format("What listens at {} does not know the group's secret (QUIRE_GROUP_SECRET).",
                     place_of(options)));
   }
+  attempts.proved = true;
   if (!options.secret.empty()) {
     connection.encrypt(transcript.key_to_node_0(), transcript.key_to_node());
   }
@@ -104,10 +119,11 @@ std::unique_ptr<Connection> try_to_join(const JoinOptions& options, Attempts& at
   std::optional<Socket> socket =
       connect_to(options.address, options.port, attempts.deadline, &attempts.problem);
   if (!socket) return nullptr;
-  attempts.problem = "it hung up";
+  attempts.problem = "it says nothing";
+  attempts.proved = false;
   attempts.awaited.reset();
   auto connection = std::make_unique<Connection>(std::move(*socket));
-  connection->set_deadline(attempts.deadline + seconds(options.grace_s));
+  connection->set_deadline(attempts.deadline);
   if (greet_node_0(*connection, options, attempts) == Answer::kHungUp) return nullptr;
   Received received;
   if (expect_of_node_0(*connection, FrameKind::kWelcome, options, attempts, received) ==
@@ -122,8 +138,10 @@ std::unique_ptr<Connection> try_to_join(const JoinOptions& options, Attempts& at
 
 std::unique_ptr<Connection> join_at_door(const JoinOptions& options) {
   constexpr std::chrono::milliseconds kPause{200};
-  Attempts attempts{
-      .deadline = Clock::now() + seconds(options.timeout_s), .problem = {}, .awaited = {}};
+  Attempts attempts{.deadline = Clock::now() + seconds(options.timeout_s),
+                    .problem = {},
+                    .proved = false,
+                    .awaited = {}};
   while (Clock::now() < attempts.deadline) {
     if (auto connection = try_to_join(options, attempts)) return connection;
     std::this_thread::sleep_for(kPause);

@@ -19,7 +19,7 @@ struct JoinOptions {
   std::string address;  // of node 0
   uint16_t port = 0;
   double timeout_s = 0;
-  // By which other nodes wait longer once they have met node 0, whose own sentence says more.
+  // By which other nodes wait longer once node 0 has answered, whose own sentence says more.
   double grace_s = 5;
   std::string secret;
   Facts facts;

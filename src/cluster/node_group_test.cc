@@ -1,7 +1,9 @@
 #include "cluster/node_group.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -211,6 +213,16 @@ TEST(Join, TellsBothNodesWhichOneDiffersInWhat) {
                                      "node 0; expected the same on every node.")));
 }
 
+TEST(Join, TellsBothNodesThatABuildHasOtherFacts) {
+  const auto errors = run_nodes(
+      2, [](const NodeGroupPtr&) {},
+      [](JoinOptions& options) {
+        if (options.node == 1) options.facts.pop_back();
+      });
+  EXPECT_THAT(errors, Each(HasSubstr("Node 1 is another build of quire than node 0; expected the "
+                                     "same.")));
+}
+
 TEST(Join, TellsBothOfTwoNodesOfOneRank) {
   const auto errors = run_nodes(
       3, [](const NodeGroupPtr&) {},
@@ -261,6 +273,62 @@ TEST(Join, SaysThatNode0IsNotThere) {
                   HasSubstr("After 0.3 s (--join-timeout) node 1 has not reached node "
                             "0 at 127.0.0.1:1 (127.0.0.1: Connection "
                             "refused); --master-addr")));
+}
+
+// Node 1 of a group whose node 0 should be where `listener` is.
+JoinOptions node_1_at(const Socket& listener) {
+  return {.num_nodes = 2,
+          .node = 1,
+          .address = "127.0.0.1",
+          .port = listener.port(),
+          .timeout_s = 0.3,
+          .secret = {},
+          .facts = {},
+          .node_of_rank = {},
+          .log = {}};
+}
+
+TEST(Join, WaitsNoLongerWhereSomethingIsSilent) {
+  const Socket silent = listen_at("127.0.0.1", 0);
+  JoinOptions options = node_1_at(silent);
+  options.grace_s = 60;
+  const Clock::time_point begin = Clock::now();
+  EXPECT_THAT([&] { join_at_door(options); },
+              testing::ThrowsMessage<Error>(
+                  testing::AllOf(HasSubstr("After 0.3 s (--join-timeout) node 1 has not reached"),
+                                 HasSubstr("(it says nothing); --master-addr"))));
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(30));
+}
+
+TEST(Join, SaysThatSomethingElseListensThere) {
+  const Head long_challenge = encode_head({.kind = FrameKind::kChallenge, .length = kMaxPayload});
+  const std::string as_text(reinterpret_cast<const char*>(long_challenge.data()),
+                            long_challenge.size());
+  for (const std::string& greeting : {std::string("HTTP/1.1 400 Bad Request\r\n"),
+                                      std::string("SSH-2.0-OpenSSH_9.6\r\n"), as_text}) {
+    const Socket listener = listen_at("127.0.0.1", 0);
+    JoinOptions options = node_1_at(listener);
+    options.timeout_s = 60;
+    auto joined = std::async(std::launch::async, [&] { join_at_door(options); });
+    const Socket node = *accept_from(listener, -1);
+    node.send(std::as_bytes(std::span(greeting)), {}, std::chrono::seconds(60));
+    EXPECT_THAT([&] { joined.get(); },
+                testing::ThrowsMessage<Error>(HasSubstr("is no node 0 of a quire group")));
+  }
+}
+
+TEST(Connection, StillKnowsTheOtherSideThatHasGone) {
+  const Socket listener = listen_at("127.0.0.1", 0);
+  std::optional<Socket> other =
+      connect_to("127.0.0.1", listener.port(), Clock::now() + std::chrono::seconds(60));
+  ASSERT_TRUE(other);
+  std::optional<Socket> accepted = accept_from(listener, -1);
+  const int fd = accepted->fd();
+  const Connection connection(std::move(*accepted));
+  other.reset();
+  connection.shut_down();
+  while (Socket(dup(fd)).peer() != "an unknown address") std::this_thread::yield();
+  EXPECT_THAT(connection.peer(), testing::StartsWith("127.0.0.1:"));
 }
 
 // A node that has proved itself to a door, and waits there.
@@ -356,6 +424,24 @@ TEST_F(StrangerTest, BytesChangeNothing) {
     socket.send(std::as_bytes(std::span(text)), {}, std::chrono::seconds(10));
     std::vector<std::byte> answer(1);
     EXPECT_EQ(socket.receive(answer, std::chrono::seconds(60)), Io::kClosed);
+  }
+  expect_open();
+}
+
+TEST_F(StrangerTest, OfAnotherVersionIsToldSo) {
+  // Those of another version may have another greeting behind the version.
+  for (const size_t length : {size_t{20}, size_t{48}}) {
+    const auto connection = knock();
+    auto hello = encode_hello({.version = kProtocolVersion + 1, .node = 1, .nonce = draw_nonce()});
+    hello.resize(length);
+    Received received;
+    connection->send(FrameKind::kHello, hello);
+    ASSERT_EQ(connection->receive(received), Io::kDone);
+    EXPECT_EQ(received.frame.kind, FrameKind::kRefused);
+    EXPECT_EQ(as_sentence(received.payload),
+              fmt::format("A node speaks version {} of the protocol between nodes, node 0 version "
+                          "{}; expected the same build of quire on every node.",
+                          kProtocolVersion + 1, kProtocolVersion));
   }
   expect_open();
 }
