@@ -1,6 +1,9 @@
 """What starts a group of nodes: the LeaderWorkerSets and the Slurm script."""
 
+import copy
+import functools
 import math
+import operator
 import os
 import pathlib
 import re
@@ -12,13 +15,41 @@ import support
 
 support.use_test_packages()
 
-import yaml  # noqa: E402: a package of the tests
+import jsonschema  # noqa: E402: a package of the tests
+import yaml  # noqa: E402
 
 SCRIPT = support.DEPLOY / "quire.sbatch"
-# Of the resource leaderworkerset.x-k8s.io/v1: what the manifest may say around the pods' templates.
-FIELDS = {"": {"apiVersion", "kind", "metadata", "spec"},
-          "spec": {"replicas", "leaderWorkerTemplate", "rolloutStrategy", "startupPolicy", "networkConfig"},
-          "spec.leaderWorkerTemplate": {"size", "restartPolicy", "leaderTemplate", "workerTemplate"}}
+
+
+def an_object(required=(), **properties):
+    return {"type": "object", "additionalProperties": False, "required": list(required), "properties": properties}
+
+
+INT32 = {"type": "integer", "minimum": -2**31, "maximum": 2**31 - 1}
+COUNT_OR_SHARE = {"anyOf": [INT32, {"type": "string", "pattern": r"^\d+%?$"}]}
+# The resource leaderworkerset.x-k8s.io/v1 as its API reference documents it: fields, types and the words that they take.
+# What a pod's template is, is left to Kubernetes' own schemas.
+SCHEMA = an_object(
+    required=("apiVersion", "kind", "metadata", "spec"),
+    apiVersion={"const": "leaderworkerset.x-k8s.io/v1"},
+    kind={"const": "LeaderWorkerSet"},
+    metadata={"type": "object", "required": ["name"]},
+    spec=an_object(
+        required=("leaderWorkerTemplate",),
+        replicas=INT32,
+        startupPolicy={"enum": ["LeaderCreated", "LeaderReady"]},
+        networkConfig=an_object(required=("subdomainPolicy",), subdomainPolicy={"enum": ["Shared", "UniquePerReplica"]}),
+        rolloutStrategy=an_object(
+            type={"enum": ["RollingUpdate"]},
+            rollingUpdateConfiguration=an_object(
+                partition=INT32, maxUnavailable=COUNT_OR_SHARE, maxSurge=COUNT_OR_SHARE)),
+        leaderWorkerTemplate=an_object(
+            required=("workerTemplate",),
+            size={**INT32, "minimum": 1},
+            restartPolicy={"enum": ["RecreateGroupOnPodRestart", "RecreateGroupAfterStart", "None", "Default"]},
+            subGroupPolicy=an_object(subGroupPolicyType={"enum": ["LeaderWorker", "LeaderExcluded"]}, subGroupSize=INT32),
+            leaderTemplate={"type": "object", "required": ["spec"]},
+            workerTemplate={"type": "object", "required": ["spec"]})))
 # What it sets in each container.
 GIVEN = {"LWS_LEADER_ADDRESS", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX"}
 # What node 0 has of its own.
@@ -46,15 +77,19 @@ class LeaderWorkerSet(unittest.TestCase):
         cls.pods = [cls.template["leaderTemplate"], cls.template["workerTemplate"]]
         cls.containers = [pod["spec"]["containers"][0] for pod in cls.pods]
 
-    def test_fields(self):
-        self.assertEqual((self.group["apiVersion"], self.group["kind"]),
-                         ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"))
-        for path, fields in FIELDS.items():
-            at = self.group
-            for name in filter(None, path.split(".")):
-                at = at[name]
-            self.assertEqual(set(at) - fields, set(), path)
+    def test_schema_of_the_group(self):
+        jsonschema.validate(self.group, SCHEMA)
         self.assertEqual(self.template["restartPolicy"], "RecreateGroupOnPodRestart")
+
+    def test_schema_refuses_what_the_cluster_would(self):
+        for path, wrong in (("spec.leaderWorkerTemplate.restartPolicy", "Always"), ("spec.replicas", "1"),
+                            ("spec.leaderWorkerTemplate.size", 0), ("spec.leaderWorkerTemplate.sizes", 2),
+                            ("spec.startupPolicy", "LeaderFirst"), ("apiVersion", "v1")):
+            group = copy.deepcopy(self.group)
+            *parents, name = path.split(".")
+            functools.reduce(operator.getitem, parents, group)[name] = wrong
+            with self.assertRaises(jsonschema.ValidationError, msg=path):
+                jsonschema.validate(group, SCHEMA)
 
     def test_schemas_of_its_pods_and_service(self):
         pods = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "quire", **pod["metadata"]}, "spec": pod["spec"]}
