@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/engine_setup.h"
 #include "engine/nodes_test_util.h"
 #include "engine/random_requests.h"
 #include "engine/speculative_test_util.h"
@@ -134,12 +135,31 @@ TEST_P(EngineNodes, KnowWhatEachStageHasDone) {
   EXPECT_EQ(engine.stats().stages.size(), num_stages);
 }
 
-TEST(EngineOnNodes, TakesTheCacheThatEveryNodeHasMemoryFor) {
+TEST(EngineOnNodes, StopsLoadingWhenTheGroupEnds) {
   EngineConfig config = base_config("qwen3-tied");
   config.tensor_parallel_size = 2;
+  // A second model to load.
+  SpeculativeConfig& speculation = config.speculative_config.emplace();
+  speculation.method = "draft_model";
+  speculation.model = config.model;
   OtherNodes others(2);
-  const LLMEngine engine(others.with_nodes(config));
-  EXPECT_GT(engine.memory_plan().num_blocks, 0);
+  for (const bool ends : {false, true}) {
+    EngineSetup setup = set_up_node(others.with_nodes(config));
+    int num_calls = 0;
+    setup.executor.on_progress = [&](std::string_view, int64_t, int64_t) {
+      ++num_calls;
+      if (ends) setup.executor.nodes->fail("It was enough.");
+    };
+    std::string error;
+    try {
+      start_executor(setup, nullptr, nullptr, nullptr);
+    } catch (const Error& failure) {
+      error = failure.what();
+    }
+    EXPECT_EQ(error, ends ? "It was enough." : "");
+    EXPECT_EQ(num_calls, ends ? 1 : 2);
+  }
+  EXPECT_THAT(others.join(), Each(HasSubstr("It was enough.")));
 }
 
 TEST(EngineOnNodes, EndsThemWithTheErrorOfACallback) {

@@ -83,6 +83,8 @@ class ThreadExecutor final : public Executor {
   void start_threads(Rank& rank, const Checkpoint* checkpoint);
   // Binds the rank's thread, which calls it, and its memory. Returns where its pool runs.
   CpuPlacement take_place(const Rank& rank) const;
+  // What the rank calls while it loads, which ends where another rank or node has failed.
+  ProgressCallback progress_of(const Rank& rank);
   // The body of a rank's thread.
   void run_rank(Rank& rank, const Checkpoint* checkpoint);
   std::unique_ptr<RankRunner> make_runner(Rank& rank, ThreadPool& pool,
@@ -323,7 +325,7 @@ void ThreadExecutor::run_rank(Rank& rank, const Checkpoint* checkpoint) {
     const CpuPlacement placement = take_place(rank);
     pool.emplace(options_.threads_per_rank, placement.cpus, options_.memory_reserve);
     runner = make_runner(rank, *pool, stream);
-    runner->load(checkpoint, place_of(rank) == 0 ? options_.on_progress : ProgressCallback());
+    runner->load(checkpoint, progress_of(rank));
     // Errors of a group's start are thrown here, not with the first request.
     rank.tensor->barrier();
   } catch (...) {
@@ -338,6 +340,14 @@ void ThreadExecutor::run_rank(Rank& rank, const Checkpoint* checkpoint) {
     fail();
   }
   if (hands_over()) part(*runner);
+}
+
+ProgressCallback ThreadExecutor::progress_of(const Rank& rank) {
+  return [this, tells = place_of(rank) == 0 && options_.on_progress](std::string_view phase,
+                                                                     int64_t done, int64_t total) {
+    if (tells) options_.on_progress(phase, done, total);
+    rethrow_error();
+  };
 }
 
 CpuPlacement ThreadExecutor::take_place(const Rank& rank) const {
