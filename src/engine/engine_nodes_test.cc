@@ -206,6 +206,11 @@ TEST(EngineOnNodes, RefusesWhatCannotBeOnNodes) {
               HasSubstr("is not this machine's loopback"));
   EXPECT_THAT(refused([](EngineConfig& config) { config.cluster.join_timeout_s = 0; }),
               HasSubstr("--join-timeout is 0"));
+  // Before it waits for the others.
+  EXPECT_THAT(refused([](EngineConfig& config) {
+                config.tensor_parallel_size = config.threads = config.cluster.num_nodes = 3;
+              }),
+              HasSubstr("--tensor-parallel-size is 3, but the model's num_attention_heads is"));
 }
 
 }  // namespace

@@ -29,6 +29,7 @@
 #include "runner/gpu_lora_slots.h"
 #include "runner/gpu_sizes.h"
 #include "runner/memory_plan.h"
+#include "runner/model_support.h"
 #include "runner/stage_layers.h"
 #include "speculative/proposer.h"
 #include "speculative/synthetic_acceptance.h"
@@ -330,6 +331,7 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   config.dtype = name_of(request.model.dtype);
   config.max_model_len = request.model.max_model_len;
   if (joined != nullptr && config.cluster.num_nodes > 1) {
+    check_model(request.model);  // before nodes wait for others that cannot run it either
     *joined = join_nodes(config, setup.folder, choose_isa(), choice);
     setup.executor.nodes = *joined;
   }

@@ -27,6 +27,10 @@ std::optional<std::string> why_unsupported(const ModelConfig& config) {
   }
 }
 
+void check_model(const ModelOptions& options) {
+  const CountedModel model(options);
+}
+
 std::string describe_quantization(const ModelConfig& config) {
   if (!config.quantization) return "";
   return config.quantization->describe(linear_layers(config));

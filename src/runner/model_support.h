@@ -17,6 +17,10 @@ namespace quire {
 // A sentence; nothing where the model is supported.
 std::optional<std::string> why_unsupported(const ModelConfig& config);
 
+// Throws Error where the model is not supported, or its layers cannot be split over options.size
+// ranks.
+void check_model(const ModelOptions& options);
+
 // Which of the model's linear layers are quantised, and how; empty where the checkpoint names none.
 std::string describe_quantization(const ModelConfig& config);
 
