@@ -89,7 +89,7 @@ class Answers(CliTest):
         return json_lines(result.stdout)
 
     def test_are_those_of_one_process(self):
-        for tensor, stages, count in ((2, 1, 2), (1, 2, 2), (2, 2, 4), (4, 1, 4)):
+        for tensor, stages, count in ((2, 1, 2), (1, 2, 2), (1, 4, 2), (1, 4, 4), (2, 2, 4), (4, 1, 4)):
             with self.subTest(tensor=tensor, stages=stages, hosts=count), Hosts(count) as hosts, \
                     group(*asked(), tensor=tensor, stages=stages, options=with_address(threads=4), **over(hosts)) as made:
                 output = made.nodes[0].process.stdout.read()

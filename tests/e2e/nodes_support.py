@@ -16,6 +16,9 @@ from support import BINARY, CPU, CliTest
 
 # Of what takes a moment, on a machine that is busy: far more than it takes, far less than for ever.
 SOON_S = 120
+# In which every process of a group has ended after a node was lost. It should take 10 s; on a machine that is busy with
+# other tests the same work takes longer, and with sanitizers much longer.
+LOST_S = 60 if os.environ.get("QUIRE_SANITIZE") else 20
 SMALL = ("--max-num-seqs", 4, "--max-num-batched-tokens", 64, "--num-gpu-blocks-override", 200, "--threads", 2)
 
 
@@ -178,3 +181,10 @@ class NodesTest(CliTest):
             self.assertEqual(code, 1, made.nodes[number].log)
             for fragment in fragments:
                 self.assertIn(fragment, made.nodes[number].log)
+
+    def assert_ends_soon(self, node, begin):
+        """A node ends with 1 after another one was lost at the time `begin`."""
+        code = node.wait()
+        seconds = time.monotonic() - begin
+        self.assertEqual(code, 1, node.log)
+        self.assertLess(seconds, LOST_S, node.log)
