@@ -234,6 +234,11 @@ void MatrixParameter::make_stored_parts(const MatrixFormat& format,
   }
 }
 
+// A CPU, and a GPU that has room for it, computes with a dense matrix where groups don't fit.
+bool MatrixParameter::needs_whole_groups() const {
+  return weight_.format().is_integer() && !place_.device.is_cpu() && !has_room_for_dense_;
+}
+
 // Parts are kept apart: in each tensor they lie one below the other.
 void MatrixParameter::make_tensors() {
   const StoredMatrix& first = *stored_.front().matrix;
@@ -242,6 +247,9 @@ void MatrixParameter::make_tensors() {
     int64_t first_row = 0;
     for (const StoredPart& part : stored_) {
       tensor.parts.push_back(part.matrix->part(leaf));
+      if (needs_whole_groups()) {
+        tensor.parts.back().integers.group_multiple = weight_.format().group_size;
+      }
       tensor.parts.back().first_row = first_row;
       first_row += tensor.parts.back().rows.size();
     }
@@ -307,7 +315,7 @@ void MatrixParameter::finish(ThreadPool& pool) {
   bool fits = true;
   for (const StoredPart& part : stored_) {
     if (is_padding(part)) continue;
-    part.matrix->check_values();
+    part.matrix->set_groups();
     const std::vector<int32_t> own_order = input_order(*part.matrix);
     if (order.empty()) order = own_order;
     fits = fits && own_order == order && can_pack(*part.matrix, order, weight_.format());

@@ -66,6 +66,7 @@ class MatrixParameter final : public Parameter {
 
   // On a GPU, whose memory is planned before the checkpoint is read.
   void reserve_permutation(const MatrixFormat& format);
+  bool needs_whole_groups() const;
   // For integers that do not fit the weight's format.
   void make_dense();
   void make_stored_parts(const MatrixFormat& format, const std::vector<ParameterPart>& parts);

@@ -35,6 +35,17 @@ struct IndexRange {
   bool operator==(const IndexRange&) const = default;
 };
 
+// What integers that are no weights hold. Nothing is asked of other tensors.
+struct IntegerRule {
+  // Not 0: each is one of so many groups, or all are -1, compressed-tensors' sign of inputs that
+  // are in the order of their groups.
+  int64_t num_groups = 0;
+  // Not 0: in the order of their groups, each group of inputs begins at a multiple of it.
+  int64_t group_multiple = 0;
+  // Not empty: they are these.
+  std::vector<int64_t> shape = {};
+};
+
 // One checkpoint tensor's share in a parameter. A vector [n] counts as n rows of one column.
 struct ParameterPart {
   std::vector<int64_t> shape;  // of the whole tensor in the checkpoint: [rows, columns] or [rows]
@@ -45,6 +56,7 @@ struct ParameterPart {
   int64_t first_column = 0;
   // Not null: the checkpoint has blocks of this type, and they are stored as they are.
   const GgufType* block_type = nullptr;
+  IntegerRule integers = {};
 };
 
 // How a checkpoint that has a fused layer as one tensor holds the layer's parts: one below the

@@ -1,7 +1,5 @@
 #include "loader/stored_matrix.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -9,7 +7,6 @@
 
 #include "base/ceil_div.h"
 #include "base/check.h"
-#include "quire/error.h"
 
 namespace quire {
 namespace {
@@ -54,6 +51,7 @@ ParameterPart StoredMatrix::part(size_t leaf) const {
   ParameterPart part;
   part.shape.push_back(rows.extent(share_.n, share_.k));
   if (!leaves_[leaf].is_vector) part.shape.push_back(columns.extent(share_.n, share_.k));
+  part.integers = integer_rule(leaf);
   // A shard that is all padding.
   if (share_.outputs.size() == 0 || share_.inputs.size() == 0) return part;
   part.rows = rows.share(share_.n, share_.k, share_.outputs, share_.inputs);
@@ -151,40 +149,28 @@ const StoredMatrix::Piece& StoredMatrix::required(LeafRole role) const {
   return *piece;
 }
 
-std::string StoredMatrix::name_of(LeafRole role) const {
-  for (const SchemeLeaf& leaf : leaves_) {
-    if (leaf.role == role) return share_.module + "." + leaf.name;
-  }
-  return share_.module;
-}
-
 int64_t StoredMatrix::num_groups() const {
   return scheme_.group_inputs == 0 ? 1 : ceil_div(share_.k, scheme_.group_inputs);
 }
 
-void StoredMatrix::check_values() {
-  check_shape();
+IntegerRule StoredMatrix::integer_rule(size_t leaf) const {
+  switch (leaves_[leaf].role) {
+    case LeafRole::kGroupOfInput:
+      return {.num_groups = num_groups()};
+    case LeafRole::kShape:
+      return {.shape = {share_.module_outputs == 0 ? share_.n : share_.module_outputs, share_.k}};
+    default:
+      return {};
+  }
+}
+
+void StoredMatrix::set_groups() {
   const Piece* order = find(LeafRole::kGroupOfInput);
   if (order == nullptr) {
     set_groups_in_order();
   } else {
     set_groups_from(*order);
   }
-}
-
-void StoredMatrix::check_shape() const {
-  const Piece* shape = find(LeafRole::kShape);
-  if (shape == nullptr) return;
-  const int64_t outputs = share_.module_outputs == 0 ? share_.n : share_.module_outputs;
-  const auto extent = [&](int64_t row) -> int64_t {
-    return shape->dtype == DType::kInt64 ? *shape->at<int64_t>(row, 0)
-                                         : *shape->at<int32_t>(row, 0);
-  };
-  if (extent(0) == outputs && extent(1) == share_.k) return;
-  throw Error(
-      fmt::format("The tensor {} holds [{}, {}]; config.json makes the layer's shape [{}, "
-                  "{}].",
-                  name_of(LeafRole::kShape), extent(0), extent(1), outputs, share_.k));
 }
 
 void StoredMatrix::set_groups_in_order() {
@@ -203,12 +189,9 @@ void StoredMatrix::set_groups_from(const Piece& group_of_input) {
   if (std::all_of(groups, groups + inputs.size(), [](int32_t group) { return group == -1; })) {
     return set_groups_in_order();
   }
-  for (int64_t j = 0; j < inputs.size(); ++j) {
-    if (groups[j] >= 0 && groups[j] < num_groups()) continue;
-    throw Error(fmt::format("The tensor {} holds {} at index {}; expected a group from 0 to {}.",
-                            name_of(LeafRole::kGroupOfInput), groups[j], inputs.begin + j,
-                            num_groups() - 1));
-  }
+  check(std::all_of(groups, groups + inputs.size(),
+                    [this](int32_t group) { return group >= 0 && group < num_groups(); }),
+        "the loader checks groups before it stores them");
   group_of_input_.assign(groups, groups + inputs.size());
 }
 

@@ -43,8 +43,8 @@ class StoredMatrix {
   // `is_kept`, which is the same for all rows of a leaf, these are rows of one array that stays as
   // it is until free(). Does not throw.
   void store(size_t leaf, int64_t first_row, const Tensor& source, bool is_kept = false);
-  // Once all is stored, before what follows. Throws Error where tensors don't fit together.
-  void check_values();
+  // Once all is stored, before what follows.
+  void set_groups();
   // Frees the memory.
   void free();
 
@@ -102,9 +102,8 @@ class StoredMatrix {
   };
 
   const Piece* find(LeafRole role) const;
+  IntegerRule integer_rule(size_t leaf) const;
   const Piece& required(LeafRole role) const;
-  std::string name_of(LeafRole role) const;
-  void check_shape() const;
   void set_groups_in_order();
   void set_groups_from(const Piece& group_of_input);
   void decode_gptq(IndexRange outputs, int8_t* numbers) const;

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "loader/integer_check.h"
 #include "loader/scale_check.h"
 #include "loader/tensor_rows.h"
 #include "loader/unexpected_tensor.h"
@@ -194,6 +195,13 @@ std::vector<ScaleTensor> scales_of(const Matches& matches) {
         {tensor, *dtype_of(*tensor, target), made_of.may_be_zero, made_of.is_positive});
   }
   return scales;
+}
+
+void check_all_integers(const Matches& matches) {
+  for (const auto& [tensor, target] : matches) {
+    const ParameterPart& part = target.share();
+    check_integers(*tensor, *dtype_of(*tensor, target), part.integers, part.rows);
+  }
 }
 
 // The first row and column of the target's tensor that the rank takes.
@@ -411,12 +419,15 @@ class Finisher {
 
 void check_weights(const Checkpoint& checkpoint, const ParameterMap& parameters) {
   ThreadPool caller(1);
-  check_scales(scales_of(match(checkpoint, parameters)), caller);
+  const Matches matched = match(checkpoint, parameters);
+  check_all_integers(matched);
+  check_scales(scales_of(matched), caller);
 }
 
 void load_weights(const Checkpoint& checkpoint, const ParameterMap& parameters, ThreadPool& pool,
                   const ProgressCallback& on_progress) {
   const Matches matched = match(checkpoint, parameters);
+  check_all_integers(matched);
   check_scales(scales_of(matched), pool);
   std::vector<Task> tasks;
   int64_t wanted = 0;

@@ -117,15 +117,23 @@ void check_multiple(std::string_view module, const WeightScheme& scheme, std::st
                           module, size, what, scheme.describe(), of));
 }
 
+// The tools that write GPTQ end a row with a group of fewer inputs; those of the other methods
+// write no such layer.
+void check_whole_groups(std::string_view module, const WeightScheme& scheme, int64_t k) {
+  if (scheme.group_inputs > 0) check_multiple(module, scheme, "inputs", k, scheme.group_inputs);
+}
+
 void check_size(const WeightScheme& scheme, std::string_view module, int64_t n, int64_t k) {
   switch (scheme.layout) {
     case WeightLayout::kGptq:
       check_multiple(module, scheme, "inputs", k, numbers_in_word(scheme));
       return check_multiple(module, scheme, "outputs", n, numbers_in_word(scheme));
     case WeightLayout::kAwq:
+      check_whole_groups(module, scheme, k);
       return check_multiple(module, scheme, "outputs", n, numbers_in_word(scheme));
     case WeightLayout::kPacked:
     case WeightLayout::kInt8:
+      return check_whole_groups(module, scheme, k);
     case WeightLayout::kFloat8:
     case WeightLayout::kGgufBlocks:
       return;

@@ -98,7 +98,7 @@ void MatrixSource::open_stored(const Checkpoint& checkpoint, const WeightScheme&
     stored_->store(i, 0,
                    read_rows(*tensor, dtype_of_tensor(*tensor), part.rows, part.columns, scratch));
   }
-  stored_->check_values();
+  stored_->set_groups();
 }
 
 void MatrixSource::read_rows_to(IndexRange rows, float* out) const {
