@@ -78,9 +78,13 @@ class LoraReader {
   void check_fits() {
     for (const LoraModule& module : adapter_.modules()) {
       if (module.rank <= target_.max_rank) continue;
-      throw Error(
-          fmt::format("{}: the rank of {} is {}; expected at most --max-lora-rank, which is {}.",
-                      adapter_.folder().string(), module.name, module.rank, target_.max_rank));
+      const std::string limit =
+          target_.max_rank == kMaxServedLoraRank
+              ? fmt::format("{}, the most that is served: merge it into its base (quire merge)",
+                            target_.max_rank)
+              : fmt::format("--max-lora-rank, which is {}", target_.max_rank);
+      throw Error(fmt::format("{}: the rank of {} is {}; expected at most {}.",
+                              adapter_.folder().string(), module.name, module.rank, limit));
     }
     const LoraBase base = {target_.tensors, target_.model.string(), target_.has_tied_head};
     check_lora_fits(adapter_, base, pool_);
@@ -109,7 +113,7 @@ class LoraReader {
         checkpoint.find(is_tied_head ? "model.embed_tokens.weight" : name);
     const bool is_dense = tensor != nullptr && (tensor->dtype == "F32" || tensor->dtype == "BF16" ||
                                                 tensor->dtype == "F16");
-    return is_dense && tensor->rotary_heads == 0 ? tensor : nullptr;
+    return is_dense ? tensor : nullptr;
   }
 
   const CheckpointTensor& base_tensor(const std::string& name, const std::string& use) {

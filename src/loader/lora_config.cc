@@ -84,6 +84,10 @@ void refuse_other_methods(const JsonFields& fields) {
   if (fields.boolean("fan_in_fan_out").value_or(false)) {
     fields.fail_value("fan_in_fan_out", "false, as quire's models have no transposed weights");
   }
+  const std::optional<std::string> bias = fields.string("bias");
+  if (bias && *bias != "none" && *bias != "all" && *bias != "lora_only") {
+    fields.fail_value("bias", "\"none\", \"all\" or \"lora_only\"");
+  }
   if (const auto* tokens = fields.find("trainable_token_indices"); tokens && !is_empty(*tokens)) {
     fields.fail_value(
         "trainable_token_indices",

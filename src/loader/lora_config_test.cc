@@ -119,6 +119,7 @@ TEST(LoraConfig, RefusesWhatItDoesNotCompute) {
   expect_error({{"peft_type", nullptr}}, "peft_type is missing");
   expect_error({{"task_type", "SEQ_CLS"}}, "task_type is \"SEQ_CLS\"");
   expect_error({{"fan_in_fan_out", true}}, "fan_in_fan_out is true");
+  expect_error({{"bias", "some"}}, "bias is \"some\"; expected \"none\", \"all\" or \"lora_only\"");
   expect_error({{"trainable_token_indices", {1, 2}}}, "trainable_token_indices is [1,2]");
   expect_error({{"init_lora_weights", "pissa"}}, "init_lora_weights is \"pissa\"");
   expect_error({{"layer_replication", {{0, 2}}}}, "layer_replication is [[0,2]]");

@@ -1,6 +1,7 @@
-"""Quantised checkpoints on simulated GPUs."""
+"""Quantised checkpoints on simulated GPUs, and adapters of quantised models and with drafts there and on the CPU."""
 
 import contextlib
+import json
 import pathlib
 import re
 import shutil
@@ -8,8 +9,10 @@ import struct
 import tempfile
 import unittest
 
+import gguf_model
 from gguf_model import read_safetensors, write_safetensors
-from support import CPU, SOURCE_DIR, CliTest, gpus, run
+from lora_adapters import write_adapter
+from support import CPU, LEXICON, PROMPTS, SOURCE_DIR, CliTest, gpus, json_lines, run
 
 GOLDENS = SOURCE_DIR / "tests" / "golden" / "quantised"
 LAYER = "model.layers.0.mlp.down_proj."
@@ -72,6 +75,76 @@ class BadCheckpoints(CliTest):
     def test_a_checkpoint_without_a_fault_meets_the_memory(self):
         for golden in ("gptq-act-order", "ct-pack-act-order", "ct-pack-4bit"):
             self.assert_error(self.load(GOLDENS / golden, env=gpus(fault="0:reserve:1")), 1, "of free memory")
+
+
+class Adapters(CliTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        cls.adapters = {"zero": write_adapter(cls.folder / "zero", strength=0), "some": write_adapter(cls.folder / "some"),
+                        "other": write_adapter(cls.folder / "other", seed=1, rank=20)}
+
+    def tokens_of(self, model, loras, *arguments, env):
+        """The ids of greedy answers to one prompt, with each of the adapters."""
+        prompts = self.folder / "prompts.jsonl"
+        prompts.write_text("".join(json.dumps({"prompt": PROMPTS[0], "lora": lora}) + "\n" for lora in loras))
+        names = [name for name in self.adapters if name in loras]
+        options = [text for name in names for text in ("--lora", f"{name}={self.adapters[name]}")]
+        result = run("generate", model, *options, "--temperature", "0", "--max-tokens", "12", "--json", "--chat",
+                     "--prompt-file", prompts, *arguments, env=env)
+        self.assert_ok(result)
+        return [line["token_ids"] for line in json_lines(result.stdout)]
+
+    def check_of(self, model, *arguments, env):
+        """An adapter's answers are the same beside others; the zero adapter's are the base's, and the others' not."""
+        base, = self.tokens_of(model, [None], *arguments, env=env)
+        alone, = self.tokens_of(model, ["some"], *arguments, env=env)
+        self.assertNotEqual(alone, base)
+        together = self.tokens_of(model, ["some", "zero", None, "other", "some"], *arguments, env=env)
+        self.assertEqual([together[0], together[1], together[2], together[4]], [alone, base, base, alone])
+        self.assertEqual(len({tuple(answer) for answer in together}), 3)
+        return together
+
+    def test_of_a_gguf_file(self):
+        path = gguf_model.write(gguf_model.convert(LEXICON, "Q8_0"), self.folder / "lexicon.gguf")
+        expected = self.check_of(path, "--dtype", "float32", env=CPU)
+        self.assertEqual(self.check_of(path, "--dtype", "float32", env=gpus()), expected)
+        self.check_of(path, "--dtype", "bfloat16", env=gpus())
+
+    def test_of_weights_that_are_rounded_while_they_load(self):
+        for to in ("int8", "int4", "fp8"):
+            for env in (CPU, gpus(2 if to == "int4" else 1)):
+                parallel = ("--tensor-parallel-size", env.get("QUIRE_SIMULATED_GPUS", "1"))
+                with self.subTest(to=to, env=env):
+                    self.check_of(LEXICON, "--dtype", "bfloat16", "--quantization", to, *parallel, env=env)
+
+    def test_drafts_change_no_answer_of_an_adapter(self):
+        ask = ("generate", LEXICON, "--lora", f"pirate={LEXICON}-pirate", "--temperature", "0", "--max-tokens", "40", "--chat", "--json",
+               "--dtype", "float32", *(text for prompt in PROMPTS for text in ("-p", prompt)))
+        plain = run(*ask, env=CPU)
+        self.assert_ok(plain)
+        for method, model in (("eagle3", f"{LEXICON}-eagle3"), ("draft_model", str(LEXICON))):
+            drafts = json.dumps({"method": method, "model": model, "num_speculative_tokens": 4, "adaptive": False})
+            for env in (CPU, gpus(), gpus(decoder_step=1)):
+                with self.subTest(method=method, env=env):
+                    drafted = run(*ask, "--speculative-config", drafts, env=env)
+                    self.assert_ok(drafted)
+                    self.assertEqual([line["token_ids"] for line in json_lines(drafted.stdout)],
+                                     [line["token_ids"] for line in json_lines(plain.stdout)])
+
+    def test_trained_biases_of_a_gguf_llama(self):
+        goldens = SOURCE_DIR / "tests" / "golden"
+        path = gguf_model.write(gguf_model.convert(goldens / "models" / "llama-bias"), self.folder / "llama.gguf")
+        for name in ("biases", "biases-lora-only"):
+            folder = goldens / "lora" / name
+            expected = json.loads((folder / "golden.json").read_text())["prompts"]
+            for prompt in expected:
+                for env in (CPU, gpus()):
+                    result = run("generate", path, "--skip-tokenizer-init", "--lora", f"{name}={folder}", "--dtype", "float32",
+                                 "--prompt-tokens", ",".join(map(str, prompt["prompt_token_ids"])), "--temperature", "0",
+                                 "--ignore-eos", "--max-tokens", len(prompt["output_token_ids"]), "--json", env=env)
+                    self.assert_ok(result)
+                    self.assertEqual(json.loads(result.stdout)["token_ids"], prompt["output_token_ids"])
 
 
 if __name__ == "__main__":
