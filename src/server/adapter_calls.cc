@@ -16,7 +16,6 @@ namespace quire::server {
 namespace {
 
 constexpr const char* kName = "lora_name";
-constexpr size_t kMaxNameBytes = 256;
 
 Json checked_body(std::string request_body, const char* schema, const ServiceContext& context,
                   RequestBudget& budget) {
@@ -44,20 +43,12 @@ void check_name(const std::string& name, bool in_place, const ServiceContext& co
   const auto refuse = [](const std::string& message) {
     throw invalid_request(message, kName, "invalid_value");
   };
-  if (name.size() > kMaxNameBytes) {
+  if (name.size() > kMaxAdapterNameBytes) {
     refuse(fmt::format("lora_name has {} bytes in UTF-8; expected at most {}.", name.size(),
-                       kMaxNameBytes));
+                       kMaxAdapterNameBytes));
   }
-  if (is_base_name(context.model, name)) {
-    refuse(fmt::format("lora_name is {}, which is the model itself; expected another name.", name));
-  }
-  for (size_t colon = name.find(':'); colon != std::string::npos;
-       colon = name.find(':', colon + 1)) {
-    if (!is_base_name(context.model, name.substr(0, colon))) continue;
-    refuse(
-        fmt::format("lora_name is {}, which is what requests may call the adapter {} of {}; "
-                    "expected another name.",
-                    name, name.substr(colon + 1), name.substr(0, colon)));
+  if (const std::string conflict = name_conflict(context.model, name); !conflict.empty()) {
+    refuse("lora_name " + conflict);
   }
   if (adapters.contains(name)) {
     if (in_place) return;

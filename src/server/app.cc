@@ -51,9 +51,8 @@ std::shared_ptr<AdapterList> list_adapters(const ServeOptions& options, const Mo
                                            const AsyncLLM& llm) {
   auto list = std::make_shared<AdapterList>();
   for (const LoraAdapterInfo& adapter : llm.loras()) {
-    if (is_base_name(model, adapter.name)) {
-      throw Error(fmt::format(
-          "--lora-modules: {} is the name of the model itself; expected another.", adapter.name));
+    if (const std::string conflict = name_conflict(model, adapter.name); !conflict.empty()) {
+      throw Error("--lora-modules: the name " + conflict);
     }
     const auto parent = options.lora_parents.find(adapter.name);
     list->put({.name = adapter.name,

@@ -212,6 +212,8 @@ class Doors(CliTest):
                 (["--enable-lora", "--lora-dir", "."], "--lora-dir needs --allow-runtime-lora"),
                 (["--enable-lora", "--allow-runtime-lora", "--lora-dir", "/none"], "there is no folder /none"),
                 (["--enable-lora", "--lora-modules", "a"], "expected NAME=PATH"),
+                (["--enable-lora", "--lora-modules", "a=x", "a=y"], "--lora-modules: the name a is given twice"),
+                (["--enable-lora", "--lora-modules", "a\nb=x"], "has control characters"),
                 (["--enable-lora", "--max-loras", "0"], "--max-loras: expected 1 to 1024")):
             with self.subTest(arguments):
                 self.assert_error(run("serve", LEXICON, *arguments), 2, part)
@@ -284,10 +286,20 @@ class OfTheBundledModel(CliTest):
                           "the name a is given twice")
 
     def test_the_models_name_is_taken(self):
-        result = run("serve", LEXICON, "--port", "0", "--enable-lora", "--lora-modules",
-                     f"lexicon={self.folder / 'zero'}")
-        self.assertNotEqual(result.returncode, 0)
-        self.assertIn("lexicon is the name of the model itself", result.stderr)
+        for name, sentence in (("lexicon", "lexicon, which is the model itself"),
+                               ("lexicon:x", "lexicon:x, which is what requests may call the adapter x of lexicon")):
+            result = run("serve", LEXICON, "--port", "0", "--enable-lora", "--lora-modules",
+                         f"{name}={self.folder / 'zero'}")
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn(f"--lora-modules: the name is {sentence}; expected another name.", result.stderr)
+
+    def test_options_of_commands_that_answer_themselves(self):
+        for command in (("generate", LEXICON, "-p", "x"), ("chat", LEXICON)):
+            self.assert_error(run(*command, "--lora-copy-memory-bytes", "1M"), 2,
+                              "--lora-copy-memory-bytes needs --lora")
+        large = write_adapter(self.folder / "large", rank=513)
+        self.assert_error(run("generate", LEXICON, "-p", "x", "--lora", f"a={large}"), 1,
+                          "is 513; expected at most 512, the most that is served: merge it into its base (quire merge).")
 
     def test_many_that_wait_for_an_adapter(self):
         with serving(LEXICON, "--enable-lora", "--lora-modules", f"zero={self.folder / 'zero'}",

@@ -175,7 +175,7 @@ class ChatCommand : public Command {
       : app_(add_command(root, "chat", "Talk to a model", kChatFooter)) {
     add_chat_options(*app_, chat_options_);
     add_sampling_options(*app_, sampling_);
-    add_lora_option(*app_, adapter_, /*several=*/false);
+    add_lora_options(*app_, adapter_, /*several=*/false);
     add_engine_options(*app_, config_, /*seed_is_taken=*/true);
     for (const auto& [option, reason] : kRefused) hide(*app_, option);
   }
@@ -190,7 +190,7 @@ class ChatCommand : public Command {
   EngineConfig config_;
   SamplingFields sampling_;
   ChatOptions chat_options_;
-  std::vector<LoraPath> adapter_;  // one or none
+  GivenAdapters adapter_;  // one or none
 };
 
 void ChatCommand::check_options() const {
@@ -226,7 +226,7 @@ int ChatCommand::run(Terminal& terminal) {
   while_loading.reset();
 
   ChatSession session(llm, interrupts, leave_at_once, chat_options_, params,
-                      adapter_.empty() ? "" : adapter_.front().name);
+                      adapter_.adapters.empty() ? "" : adapter_.adapters.front().name);
   return Repl(session, *editor, terminal).run();
 }
 

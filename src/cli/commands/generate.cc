@@ -107,7 +107,7 @@ class GenerateCommand : public Command {
   SamplingFields sampling_;
   ChatOptions chat_options_;
   std::vector<PromptSource> sources_;
-  std::vector<LoraPath> adapters_;
+  GivenAdapters adapters_;
   bool chat_ = false;
   bool json_ = false;
 };
@@ -118,7 +118,7 @@ GenerateCommand::GenerateCommand(CLI::App& root)
   add_chat_options(*app_, chat_options_);
   add_sampling_options(*app_, sampling_);
   add_constraint_options(*app_, sampling_);
-  add_lora_option(*app_, adapters_, /*several=*/true);
+  add_lora_options(*app_, adapters_, /*several=*/true);
   add_engine_options(*app_, config_, /*seed_is_taken=*/true);
 }
 
@@ -265,7 +265,9 @@ int GenerateCommand::run(Terminal& terminal) {
   EngineConfig config = config_;
   config.lora = lora_options_for(adapters_);
   for (PromptRequest& request : requests) {
-    if (!request.lora && !adapters_.empty()) request.lora = adapters_.front().name;
+    if (!request.lora && !adapters_.adapters.empty()) {
+      request.lora = adapters_.adapters.front().name;
+    }
   }
   if (const SamplingParams given = sampling_.apply({}); given.seed) config.seed = *given.seed;
   config = ready_to_load(std::move(config), terminal);

@@ -21,6 +21,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kLoraGroup = "LoRA adapters";
+// In UTF-8, as of the names that the API takes.
+constexpr size_t kMaxNameBytes = 256;
 constexpr const char* kMaxLorasOption = "--max-loras";
 constexpr const char* kMaxRankOption = "--max-lora-rank";
 constexpr const char* kMaxCpuLorasOption = "--max-cpu-loras";
@@ -65,14 +67,41 @@ void add_limit(CLI::App& app, const std::string& option, int64_t most,
   });
 }
 
+// As the API checks the names that clients load adapters by.
+void check_name(const std::string& name, const std::string& option) {
+  if (name.size() > kMaxNameBytes) {
+    throw UsageError(fmt::format("{}: the adapter's name has {} bytes; expected at most {}", option,
+                                 name.size(), kMaxNameBytes));
+  }
+  const auto is_control = [](char c) { return (c >= 0 && c < ' ') || c == 0x7f; };
+  if (std::ranges::any_of(name, is_control)) {
+    throw UsageError(fmt::format("{}: the adapter's name {} has control characters; expected none",
+                                 option,
+                                 Json(name).dump(-1, ' ', false, Json::error_handler_t::replace)));
+  }
+}
+
+void add_copy_memory_option(CLI::App& app, std::optional<int64_t>& bytes) {
+  add_value(app,
+            {kCopyMemoryOption, "BYTES",
+             "Memory on each GPU, --max-loras times, for trained copies of an adapter's matrices "
+             "[what those named at the start take]",
+             kLoraGroup},
+            [&bytes](const std::string& text) {
+              const int64_t value = parse_count(text, kCopyMemoryOption);
+              if (value < 0 || value > kMaxLoraCopyBytes) {
+                throw UsageError(fmt::format("{}: expected 0 to {}, got {}", kCopyMemoryOption,
+                                             kMaxLoraCopyBytes, text));
+              }
+              bytes = value;
+            });
+}
+
 // What --lora does with each of its values.
 auto adder_to(std::vector<LoraPath>& adapters) {
   return [&adapters](const std::string& text) {
     LoraPath adapter = parse_lora_module(text, "--lora").adapter;
-    if (std::ranges::find(adapters, adapter.name, &LoraPath::name) != adapters.end()) {
-      throw UsageError(fmt::format(
-          "--lora: the name {} is given twice; expected another for each adapter", adapter.name));
-    }
+    check_new_name(adapters, adapter.name, "--lora");
     adapters.push_back(std::move(adapter));
   };
 }
@@ -88,9 +117,19 @@ LoraModuleArgument parse_lora_module(const std::string& text, const std::string&
     module.adapter.name = text.substr(0, equals);
     if (equals != std::string::npos) module.adapter.path = text.substr(equals + 1);
   }
-  if (!module.adapter.name.empty() && !module.adapter.path.empty()) return module;
-  throw UsageError(fmt::format(
-      "{}: expected NAME=PATH, the adapter's name and its folder, got '{}'", option, text));
+  if (module.adapter.name.empty() || module.adapter.path.empty()) {
+    throw UsageError(fmt::format(
+        "{}: expected NAME=PATH, the adapter's name and its folder, got '{}'", option, text));
+  }
+  check_name(module.adapter.name, option);
+  return module;
+}
+
+void check_new_name(const std::vector<LoraPath>& adapters, const std::string& name,
+                    const std::string& option) {
+  if (std::ranges::find(adapters, name, &LoraPath::name) == adapters.end()) return;
+  throw UsageError(fmt::format("{}: the name {} is given twice; expected another for each adapter",
+                               option, name));
 }
 
 void add_lora_engine_options(CLI::App& app, LoraOptions& options) {
@@ -115,19 +154,7 @@ void add_lora_engine_options(CLI::App& app, LoraOptions& options) {
       [&options](int64_t value) { options.max_cpu_loras = static_cast<int>(value); },
       "Adapters that stay in memory; others are read again when a request names them "
       "[--max-loras]");
-  add_value(app,
-            {kCopyMemoryOption, "BYTES",
-             "Memory on each GPU, --max-loras times, for trained copies of an adapter's matrices "
-             "[what those named at the start take]",
-             kLoraGroup},
-            [&options](const std::string& text) {
-              const int64_t value = parse_count(text, kCopyMemoryOption);
-              if (value < 0 || value > kMaxLoraCopyBytes) {
-                throw UsageError(fmt::format("{}: expected 0 to {}, got {}", kCopyMemoryOption,
-                                             kMaxLoraCopyBytes, text));
-              }
-              options.copy_memory_bytes = value;
-            });
+  add_copy_memory_option(app, options.copy_memory_bytes);
 }
 
 void check_lora_engine_options(const CLI::App& app, const LoraOptions& options) {
@@ -142,13 +169,17 @@ void add_lora_option(CLI::App& app, std::vector<LoraPath>& adapters, const char*
   add_repeatable(app, {"--lora", "NAME=PATH", help, kLoraGroup}, adder_to(adapters));
 }
 
-void add_lora_option(CLI::App& app, std::vector<LoraPath>& adapters, bool several) {
+void add_lora_options(CLI::App& app, GivenAdapters& given, bool several) {
   const char* one = "A LoRA adapter to answer with: a name, and the folder that PEFT has saved";
   const char* many =
       "A LoRA adapter to answer with, a name and the folder that PEFT has saved; may be given "
       "again: prompts that do not name theirs (\"lora\" in JSON lines) take the first";
-  if (several) return add_lora_option(app, adapters, many);
-  add_value(app, {"--lora", "NAME=PATH", one, kLoraGroup}, adder_to(adapters));
+  if (several) {
+    add_lora_option(app, given.adapters, many);
+  } else {
+    add_value(app, {"--lora", "NAME=PATH", one, kLoraGroup}, adder_to(given.adapters));
+  }
+  add_copy_memory_option(app, given.copy_memory_bytes);
 }
 
 LoraOptions lora_options_for(const std::vector<LoraPath>& adapters) {
@@ -165,6 +196,15 @@ LoraOptions lora_options_for(const std::vector<LoraPath>& adapters) {
     }
   }
   options.max_lora_rank = std::min(options.max_lora_rank, kMaxServedLoraRank);
+  return options;
+}
+
+LoraOptions lora_options_for(const GivenAdapters& given) {
+  if (given.copy_memory_bytes && given.adapters.empty()) {
+    throw UsageError(fmt::format("{} needs --lora", kCopyMemoryOption));
+  }
+  LoraOptions options = lora_options_for(given.adapters);
+  options.copy_memory_bytes = given.copy_memory_bytes;
   return options;
 }
 

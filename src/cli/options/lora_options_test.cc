@@ -36,10 +36,22 @@ TEST(LoraModuleOption, SaysWhatIsWrong) {
             "--lora-modules: \"path\" is 7; expected a string");
   EXPECT_NE(refused(R"({"nam": "a"})").find("\"nam\" is not known"), std::string::npos);
   EXPECT_NE(refused("{"), "");
+  EXPECT_EQ(refused("a\nb=x"),
+            "--lora-modules: the adapter's name \"a\\nb\" has control characters; expected none");
+  EXPECT_EQ(refused(std::string(257, 'a') + "=x"),
+            "--lora-modules: the adapter's name has 257 bytes; expected at most 256");
+  EXPECT_EQ(refused(std::string(256, 'a') + "=x"), "");
 }
 
 TEST(LoraOption, NothingNeedsNothing) {
-  EXPECT_FALSE(lora_options_for({}).enabled);
+  EXPECT_FALSE(lora_options_for(GivenAdapters{}).enabled);
+  EXPECT_THROW(lora_options_for(GivenAdapters{.copy_memory_bytes = 1}), UsageError);
+}
+
+TEST(LoraOption, NamesAreGivenOnce) {
+  const std::vector<LoraPath> adapters{{"a", "x"}, {"b", "y"}};
+  EXPECT_NO_THROW(check_new_name(adapters, "c", "--lora"));
+  EXPECT_THROW(check_new_name(adapters, "b", "--lora"), UsageError);
 }
 
 }  // namespace

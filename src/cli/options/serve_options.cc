@@ -213,6 +213,7 @@ void complete_adapters(const ServeArguments& arguments, server::ServeOptions& op
   }
   for (const std::string& text : arguments.lora_modules) {
     LoraModuleArgument module = parse_lora_module(text, "--lora-modules");
+    check_new_name(options.engine.lora.modules, module.adapter.name, "--lora-modules");
     if (!module.base_model_name.empty()) {
       options.lora_parents[module.adapter.name] = module.base_model_name;
     }

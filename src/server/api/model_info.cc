@@ -1,5 +1,7 @@
 #include "server/api/model_info.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/json_writer.h"
@@ -32,6 +34,20 @@ void write_adapter(JsonWriter& json, const ModelInfo& model, const ServedAdapter
 
 bool is_base_name(const ModelInfo& model, std::string_view name) {
   return name == model.id || std::ranges::find(model.aliases, name) != model.aliases.end();
+}
+
+std::string name_conflict(const ModelInfo& model, const std::string& name) {
+  if (is_base_name(model, name)) {
+    return fmt::format("is {}, which is the model itself; expected another name.", name);
+  }
+  for (size_t colon = name.find(':'); colon != std::string::npos;
+       colon = name.find(':', colon + 1)) {
+    if (!is_base_name(model, name.substr(0, colon))) continue;
+    return fmt::format(
+        "is {}, which is what requests may call the adapter {} of {}; expected another name.", name,
+        name.substr(colon + 1), name.substr(0, colon));
+  }
+  return "";
 }
 
 std::optional<NamedModel> find_model(const ModelInfo& model, std::string_view name) {

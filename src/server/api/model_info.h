@@ -2,6 +2,7 @@
 // What requests and responses need to know of the model that a server serves, and of its adapters.
 //
 // Thread safety: plain values and free functions.
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -41,6 +42,12 @@ struct NamedModel {
 std::optional<NamedModel> find_model(const ModelInfo& model, std::string_view name);
 // Whether it is a name of the model itself, not of an adapter.
 bool is_base_name(const ModelInfo& model, std::string_view name);
+
+// In UTF-8.
+inline constexpr size_t kMaxAdapterNameBytes = 256;
+// Why no adapter can have this name beside the model's, as the end of a sentence that begins with
+// what names it; empty where one can.
+std::string name_conflict(const ModelInfo& model, const std::string& name);
 
 // The bodies of GET /v1/models and of GET /v1/models/{name}; the latter throws ApiError 404 for a
 // name that find_model() does not know.
