@@ -12,15 +12,16 @@ using speculative_internal::SuffixDrafts;
 using speculative_internal::SuffixLimits;
 using speculative_internal::SuffixTree;
 
-SuffixProposer::SuffixProposer(const SpeculativeConfig& config)
-    : depth_(static_cast<size_t>(config.suffix_decoding_max_tree_depth)),
+SuffixProposer::SuffixProposer(const SpeculativeConfig& config, SuffixMemory memory)
+    : memory_(memory),
+      depth_(static_cast<size_t>(config.suffix_decoding_max_tree_depth)),
       factor_(config.suffix_decoding_max_spec_factor),
       min_token_prob_(config.suffix_decoding_min_token_prob) {
   if (config.suffix_decoding_max_cached_requests == 0) return;
   history_.emplace(speculative_internal::SuffixHistoryLimits{
       .depth = depth_,
       .max_answers = config.suffix_decoding_max_cached_requests,
-      .max_bytes = kMaxHistoryBytes});
+      .max_bytes = memory.history});
 }
 
 void SuffixProposer::add(SequenceId id, const Request& request) {
@@ -31,6 +32,7 @@ void SuffixProposer::add(SequenceId id, const Request& request) {
                                                              .newest = {last.begin(), last.end()},
                                                              .num_prompt_tokens = last.size()});
   check(is_new, "a sequence is added once");
+  bytes_ += entry->second.tree.bytes();
   extend_tree(entry->second, prompt);
 }
 
@@ -40,11 +42,26 @@ void SuffixProposer::append(SequenceId id, std::span<const int32_t> token_ids) {
   extend_tree(state, token_ids);
 }
 
-void SuffixProposer::extend_tree(State& state, std::span<const int32_t> token_ids) const {
+void SuffixProposer::extend_tree(State& state, std::span<const int32_t> token_ids) {
   for (const int32_t token_id : token_ids) {
-    if (state.tree.bytes() > kMaxSequenceBytes) state.tree = SuffixTree(depth_);
+    if (state.tree.bytes() > memory_.sequence) begin_anew(state);
+    if (bytes_ > memory_.sequences) begin_anew(largest());
+    const size_t before = state.tree.bytes();
     state.tree.append(token_id);
+    bytes_ += state.tree.bytes() - before;
   }
+}
+
+void SuffixProposer::begin_anew(State& state) {
+  bytes_ -= state.tree.bytes();
+  state.tree = SuffixTree(depth_);
+  bytes_ += state.tree.bytes();
+}
+
+SuffixProposer::State& SuffixProposer::largest() {
+  return std::ranges::max_element(states_, {},
+                                  [](const auto& entry) { return entry.second.tree.bytes(); })
+      ->second;
 }
 
 std::vector<int32_t> SuffixProposer::drafts(SequenceId id, size_t most) const {
@@ -64,6 +81,7 @@ void SuffixProposer::remove(SequenceId id) {
   const State& state = entry->second;
   const auto answer = std::span(state.newest).subspan(state.num_prompt_tokens);
   if (history_) history_->add(state.salt, answer);
+  bytes_ -= state.tree.bytes();
   states_.erase(entry);
 }
 

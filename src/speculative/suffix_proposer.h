@@ -2,8 +2,9 @@
 // Drafts from suffix trees: one of the sequence itself, and those of answers to earlier requests of
 // the same cache salt. The drafts with the better score are taken.
 //
-// Bounded: the tree of a sequence is begun anew beyond 64 MiB, earlier answers take 256 MiB at
-// most. Thread safety: one thread at a time.
+// Bounded: the tree of a sequence is begun anew beyond 64 MiB, the largest where those of all
+// sequences take more than 1 GiB together, and earlier answers take 256 MiB at most. Thread safety:
+// one thread at a time.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -18,19 +19,25 @@
 
 namespace quire {
 
+struct SuffixMemory {
+  size_t sequence = size_t{64} << 20;  // bytes of a sequence's tree
+  size_t sequences = size_t{1} << 30;  // of all of them together
+  size_t history = size_t{256} << 20;  // of earlier answers
+};
+
 class SuffixProposer : public Proposer {
  public:
-  static constexpr size_t kMaxSequenceBytes = size_t{64} << 20;
-  static constexpr size_t kMaxHistoryBytes = size_t{256} << 20;
-
   // A config that passed check_speculative_config().
-  explicit SuffixProposer(const SpeculativeConfig& config);
+  explicit SuffixProposer(const SpeculativeConfig& config, SuffixMemory memory = {});
 
   void add(SequenceId id, const Request& request) override;
   void append(SequenceId id, std::span<const int32_t> token_ids) override;
   bool has_drafts(SequenceId id) const override { return !drafts(id, 1).empty(); }
   std::vector<int32_t> propose(SequenceId id, size_t most) override { return drafts(id, most); }
   void remove(SequenceId id) override;
+
+  // Of the sequences' trees.
+  size_t bytes() const { return bytes_; }
 
  private:
   struct State {
@@ -41,8 +48,12 @@ class SuffixProposer : public Proposer {
   };
 
   std::vector<int32_t> drafts(SequenceId id, size_t most) const;
-  void extend_tree(State& state, std::span<const int32_t> token_ids) const;
+  void extend_tree(State& state, std::span<const int32_t> token_ids);
+  void begin_anew(State& state);
+  State& largest();
 
+  SuffixMemory memory_;
+  size_t bytes_ = 0;
   size_t depth_;
   double factor_;
   double min_token_prob_;
