@@ -51,6 +51,13 @@ void take_nodes_of_launcher(EngineConfig& config) {
   }
 }
 
+// False for a length that the engine refuses, about which there is nothing else to say.
+bool has_synthetic_drafts(const EngineConfig& config) {
+  if (!config.speculative_config) return false;
+  const std::optional<double>& length = config.speculative_config->synthetic_acceptance_length;
+  return length && *length >= 1 && *length <= config.speculative_config->num_speculative_tokens + 1;
+}
+
 }  // namespace
 
 EngineConfig ready_to_load(EngineConfig config, const Terminal& terminal) {
@@ -63,7 +70,7 @@ EngineConfig ready_to_load(EngineConfig config, const Terminal& terminal) {
       err << fmt::format("quire: {}\n", line) << std::flush;
     };
   }
-  if (config.speculative_config && config.speculative_config->synthetic_acceptance_length) {
+  if (has_synthetic_drafts(config)) {
     terminal.err << "quire: synthetic_acceptance_length is for measurements: noise decides which "
                     "drafts are kept, and answers are wrong\n";
   }

@@ -57,6 +57,9 @@ void check_suffix(const SpeculativeConfig& config) {
 }
 
 void check_draft_model(const SpeculativeConfig& config) {
+  const std::string& to = config.quantization;
+  require_field(to == "none" || to == "fp8" || to == "int8" || to == "int4", "quantization",
+                fmt::format("\"{}\"", to), "none, fp8, int8 or int4");
   if (drafts_with_model(config)) {
     require_field(!config.model.empty(), "model", "missing",
                   drafts_with_head(config)
@@ -69,10 +72,17 @@ void check_draft_model(const SpeculativeConfig& config) {
         fmt::format("none with method \"{}\"; \"draft_model\", \"eagle\" and \"eagle3\" take one",
                     config.method)
             .c_str());
+    const auto refuse = [&config](bool ok, const char* field, const std::string& value) {
+      require_field(
+          ok, field, value,
+          fmt::format("none with method \"{}\", which drafts without a model", config.method)
+              .c_str());
+    };
+    refuse(config.quantization == "none", "quantization",
+           fmt::format("\"{}\"", config.quantization));
+    refuse(!config.draft_tensor_parallel_size, "draft_tensor_parallel_size",
+           std::to_string(config.draft_tensor_parallel_size.value_or(0)));
   }
-  const std::string& to = config.quantization;
-  require_field(to == "none" || to == "fp8" || to == "int8" || to == "int4", "quantization",
-                fmt::format("\"{}\"", to), "none, fp8, int8 or int4");
 }
 
 void check_synthetic(const SpeculativeConfig& config) {

@@ -87,6 +87,12 @@ TEST(SpeculativeConfig, WhatIsOutOfRangeIsNamed) {
        "vocabulary."},
       {[](Config& c) { c.quantization = "int2"; },
        "quantization is \"int2\"; expected none, fp8, int8 or int4."},
+      {[](Config& c) { c.quantization = "int8"; },
+       "quantization is \"int8\"; expected none with method \"ngram\", which drafts without a "
+       "model."},
+      {[](Config& c) { c.draft_tensor_parallel_size = 7; },
+       "draft_tensor_parallel_size is 7; expected none with method \"ngram\", which drafts without "
+       "a model."},
   };
   for (const BadField& field : fields) {
     SpeculativeConfig config = usual("ngram");
