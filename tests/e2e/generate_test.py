@@ -157,11 +157,11 @@ class Generate(CliTest):
         self.assertEqual(lines[0]["finish_reason"], "length")
         self.assertIn("abort", {line["finish_reason"] for line in lines})
 
-    def test_progress_is_for_terminals(self):
+    def on_a_terminal(self, *arguments):
+        """What the command writes to standard error, which is a terminal, and to standard output."""
         leader, follower = pty.openpty()
-        process = subprocess.Popen([BINARY, "generate", *GREEDY, "--chat", "-p", "define apple"],
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=follower,
-                                   encoding="utf-8", env={**os.environ, "TERM": "xterm"})
+        process = subprocess.Popen([BINARY, "generate", *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=follower, encoding="utf-8", env={**os.environ, "TERM": "xterm"})
         os.close(follower)
         seen = b""
         while True:
@@ -175,6 +175,18 @@ class Generate(CliTest):
         stdout, _ = process.communicate(timeout=120)
         os.close(leader)
         self.assertEqual(process.returncode, 0)
+        return seen, stdout
+
+    def test_drafts_are_counted_on_terminals(self):
+        ask = ("-p", "apple pear apple pear apple", "--max-tokens", "60", "--temperature", "0", "--ignore-eos")
+        drafts = ("--speculative-config", '{"method": "ngram", "prompt_lookup_min": 1, "adaptive": false}')
+        seen, stdout = self.on_a_terminal(*ask, *drafts)
+        self.assertRegex(seen, rb"[1-9]\d* of [1-9]\d* draft tokens were kept")
+        self.assertEqual(run("generate", *ask, *drafts).stdout, stdout)
+        self.assertNotIn(b"draft", self.on_a_terminal(*ask)[0])
+
+    def test_progress_is_for_terminals(self):
+        seen, stdout = self.on_a_terminal(*GREEDY, "--chat", "-p", "define apple")
         self.assertIn(b"Generating", seen)
         shares = [int(share) for share in re.findall(rb"(\d+) %", seen)]
         self.assertEqual(shares, sorted(shares))

@@ -112,6 +112,14 @@ class GenerateCommand : public Command {
   bool json_ = false;
 };
 
+// On a terminal, where nothing else reads it.
+void report_drafts(const SpeculativeStats& drafts, const Terminal& terminal) {
+  if (drafts.num_draft_tokens == 0 || !terminal.err_is_terminal) return;
+  terminal.err << styled(fmt::format("{} of {} draft tokens were kept\n",
+                                     drafts.num_accepted_tokens, drafts.num_draft_tokens),
+                         Style::kDim, terminal.err_colours);
+}
+
 GenerateCommand::GenerateCommand(CLI::App& root)
     : app_(add_command(root, "generate", "Generate text from prompts", kGenerateFooter)) {
   add_prompt_options();
@@ -313,6 +321,7 @@ int GenerateCommand::run(Terminal& terminal) {
                     num_cut == 1 ? "1 output was" : fmt::format("{} outputs were", num_cut)),
         Style::kDim, terminal.err_colours);
   }
+  report_drafts(engine.stats().speculative, terminal);
   if (stop) return kExitInterrupted;
   return failed ? kExitFailure : kExitOk;
 }
