@@ -126,7 +126,7 @@ CASES = {
         lora=dict(r=2, lora_alpha=4, target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head", "norm"]),
     ),
     "saved-tied": dict(
-        about="modules_to_save: the output layer of a tied model, and every layer's MLP",
+        about="modules_to_save: the output layer of a tied model, and the norms before attention",
         base="qwen2-tied",
         lora=dict(r=2, lora_alpha=4, target_modules=["o_proj"], modules_to_save=["lm_head", "input_layernorm"]),
     ),

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Measures what drafts gain on a GPU: steps with them against steps without, in the same run.
 
-    scripts/measure_speculation.py                      every row of docs/speculative.md
+    scripts/measure_speculation.py                      the rows below
     scripts/measure_speculation.py --json FILE          writes the rows too
     scripts/measure_speculation.py --only "1 stream"    rows whose name has this: "eagle3", "ngram", "4 streams"
     scripts/measure_speculation.py --smoke              tiny models and little work: whether it all runs
+
+docs/speculative.md has more that this does not measure: what a step takes by its number of rows, other lengths of context, servers (scripts that
+the document names), and how many drafts of real models are kept.
 
 Models and heads are configs of published ones with random weights, so noise decides which drafts are kept
 (synthetic_acceptance_length). It needs only the standard library.
