@@ -148,6 +148,68 @@ TEST_P(LinearTest, SumsBelowTheNormalRangeAreNearAndTheSameAmongOtherRows) {
   }
 }
 
+// Every number of float8 meets inputs in every lane. A sum is one chain over K, in order, of
+// multiply-adds that round once with vector instructions and twice without; the scale is multiplied
+// and the bias added last.
+TEST_P(LinearTest, Float8SumsAreChainsOfTheNumbersThemselves) {
+  std::mt19937 random(5);
+  ThreadPool pool(2);
+  Stream stream(pool, GetParam());
+  constexpr int64_t kN = 130, kK = 1100;
+  OwnedTensor<Float8E4M3> stored({kN, kK});
+  for (int64_t n = 0; n < kN; ++n) {
+    for (int64_t i = 0; i < kK; ++i) {
+      const auto bits = static_cast<uint8_t>(n * 7 + i);
+      stored.at(n, i).bits = (bits & 0x7fu) == 0x7fu ? 0 : bits;  // not NaN
+    }
+  }
+  Weight weight(WeightFormat::float8(), kN, kK);
+  weight.pack_rows(0, stored.tensor());
+  OwnedTensor<float> scales = random_tensor({kN, 1}, random);
+  weight.set_scales(0, scales.tensor());
+  OwnedTensor<float> bias = random_tensor({kN}, random);
+  for (const int64_t rows : {1, 2, 3, 4, 5, 6, 20}) {
+    OwnedTensor<float> in = random_tensor({rows, kK}, random);
+    OwnedTensor<float> out({rows, kN}), chains({rows, kN});
+    linear(stream, in.tensor(), weight, bias.tensor(), out.tensor());
+    for (int64_t t = 0; t < rows; ++t) {
+      for (int64_t n = 0; n < kN; ++n) {
+        float sum = 0;
+        for (int64_t i = 0; i < kK; ++i) {
+          const auto w = static_cast<float>(stored.at(n, i));
+          sum = GetParam() == Isa::kScalar ? sum + in.at(t, i) * w : std::fma(in.at(t, i), w, sum);
+        }
+        const float scaled = sum * scales.at(n, 0);
+        chains.at(t, n) = scaled + bias.values()[static_cast<size_t>(n)];
+      }
+    }
+    EXPECT_TRUE(out.same_bits(chains)) << rows << " rows";
+  }
+}
+
+TEST_P(LinearTest, ANanOfFloat8MakesNanOfItsOutputAndOfNoOther) {
+  std::mt19937 random(6);
+  ThreadPool pool(2);
+  Stream stream(pool, GetParam());
+  constexpr int64_t kN = 70, kK = 600, kWhere = 37;
+  OwnedTensor<float> scales({kN, 1}, 1.0f);
+  for (const uint8_t bits : {0x7f, 0xff}) {
+    OwnedTensor<Float8E4M3> stored({kN, kK}, Float8E4M3(448.0f));
+    stored.at(kWhere, 3).bits = bits;  // in the first of two blocks of steps
+    Weight weight(WeightFormat::float8(), kN, kK);
+    weight.pack_rows(0, stored.tensor());
+    weight.set_scales(0, scales.tensor());
+    for (const int64_t rows : {1, 6}) {
+      OwnedTensor<float> in = random_tensor({rows, kK}, random);
+      OwnedTensor<float> out({rows, kN});
+      linear(stream, in.tensor(), weight, Tensor(), out.tensor());
+      for (int64_t t = 0; t < rows; ++t) {
+        for (int64_t n = 0; n < kN; ++n) EXPECT_EQ(std::isnan(out.at(t, n)), n == kWhere);
+      }
+    }
+  }
+}
+
 TEST_P(LinearTest, TakesStridedRowsAndWritesOnlyItsColumns) {
   std::mt19937 random(3);
   ThreadPool pool(1);

@@ -253,6 +253,7 @@ struct Kernels {
   void pack_bf16(const float* in, int64_t stride, int rows, int64_t k, uint16_t* out);      \
   void linear_f32(const LinearTile& tile);                                                  \
   void linear_bf16(const LinearTile& tile);                                                 \
+  void linear_f8(const LinearTile& tile);                                                   \
   void rms_norm(const float* x, float* residual, const float* weight, float eps, int64_t n, \
                 float* out);                                                                \
   void silu_and_mul(const float* gate, const float* up, int64_t n, float* out);             \
@@ -309,7 +310,6 @@ void pack_i8_tiles(const Int8Rows& rows);
 void linear_i8_tiles(const GroupTile& tile);
 }  // namespace amx
 namespace scalar {
-void linear_f8(const LinearTile& tile);
 void interleave(const WordRows& rows);
 }  // namespace scalar
 namespace avx512vnni {

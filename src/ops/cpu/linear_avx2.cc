@@ -26,6 +26,20 @@ __m256 second_of_pairs(__m256i pairs) {
       _mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
 }
 
+// 16 numbers of float8 e4m3, shifted into the fields of a float16, whose exponent has another bias:
+// divided by kF8Factor, exactly. 0x7f is NaN.
+[[gnu::always_inline]] inline void widen_f8(const char* bytes, __m256& low, __m256& high) {
+  const __m128i loaded = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+  const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(loaded), 7);
+  const __m256i all_ones = _mm256_set1_epi16(0x3f80);
+  const __m256i nan = _mm256_cmpeq_epi16(_mm256_and_si256(shifted, all_ones), all_ones);
+  const __m256i halves = _mm256_or_si256(
+      _mm256_and_si256(shifted, _mm256_set1_epi16(static_cast<int16_t>(0xbfff))), nan);
+  low = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+  high = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
+}
+constexpr float kF8Factor = 256.0f;
+
 template <int kRows, int kVectors>
 [[gnu::always_inline]] inline void store_sums(const LinearTile& tile, int lane,
                                               const __m256 (&sums)[kRows][kVectors]) {
@@ -38,6 +52,25 @@ template <int kRows, int kVectors>
     float* out = tile.out + row * tile.out_stride + lane;
     for (int i = 0; i < kLanes && lane + i < tile.cols; ++i) {
       out[i] = tile.bias != nullptr ? values[i] + tile.bias[lane + i] : values[i];
+    }
+  }
+}
+
+// What the kernel for float8 ends with: the sums times a factor, and times the scales.
+template <int kRows, int kVectors>
+[[gnu::always_inline]] inline void scale_sums(const LinearTile& tile, int lane,
+                                              __m256 (&sums)[kRows][kVectors]) {
+  constexpr int kLanes = kVectors * 8;
+  float scales[kLanes];
+  for (int i = 0; i < kLanes; ++i) {
+    scales[i] = tile.scales != nullptr && lane + i < tile.cols ? tile.scales[lane + i] : 1.0f;
+  }
+#pragma GCC unroll 6
+  for (int row = 0; row < kRows; ++row) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) {
+      const __m256 sum = _mm256_mul_ps(sums[row][i], _mm256_set1_ps(kF8Factor));
+      sums[row][i] = _mm256_mul_ps(sum, _mm256_loadu_ps(scales + i * 8));
     }
   }
 }
@@ -104,6 +137,43 @@ void multiply(const LinearTile& tile) {
   }
 }
 
+template <int kRows>
+void multiply_f8(const LinearTile& tile) {
+  constexpr int kVectors = vectors_at_once<kRows>();
+  const auto* next = static_cast<const char*>(tile.next);
+  const int64_t next_bytes = tile.next_bytes / (tile.steps * (kPanelLanes / 8 / kVectors));
+  for (int lane = 0; lane < tile.cols; lane += kVectors * 8) {
+    __m256 sums[kRows][kVectors];
+    load_sums(tile, lane, sums);
+#pragma GCC unroll 6
+    for (int row = 0; row < kRows; ++row) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) {
+        sums[row][i] = _mm256_mul_ps(sums[row][i], _mm256_set1_ps(1 / kF8Factor));
+      }
+    }
+    const char* weights = static_cast<const char*>(tile.weights) + lane;
+    const auto* inputs = static_cast<const float*>(tile.activations);
+    for (int64_t step = 0; step < tile.steps; ++step, weights += kPanelLanes, inputs += kRows) {
+      _mm_prefetch(next, _MM_HINT_T1);
+      next += next_bytes;
+#pragma GCC unroll 4
+      for (int i = 0; i < kVectors; i += 2) {
+        __m256 low, high;
+        widen_f8(weights + i * 8, low, high);
+#pragma GCC unroll 6
+        for (int row = 0; row < kRows; ++row) {
+          const __m256 x = _mm256_broadcast_ss(inputs + row);
+          sums[row][i] = _mm256_fmadd_ps(x, low, sums[row][i]);
+          sums[row][i + 1] = _mm256_fmadd_ps(x, high, sums[row][i + 1]);
+        }
+      }
+    }
+    scale_sums(tile, lane, sums);
+    store_sums(tile, lane, sums);
+  }
+}
+
 template <bool kBf16>
 void multiply_rows(const LinearTile& tile) {
   switch (tile.rows) {
@@ -123,6 +193,23 @@ void multiply_rows(const LinearTile& tile) {
 }
 
 }  // namespace
+
+void linear_f8(const LinearTile& tile) {
+  switch (tile.rows) {
+    case 1:
+      return multiply_f8<1>(tile);
+    case 2:
+      return multiply_f8<2>(tile);
+    case 3:
+      return multiply_f8<3>(tile);
+    case 4:
+      return multiply_f8<4>(tile);
+    case 5:
+      return multiply_f8<5>(tile);
+    default:
+      return multiply_f8<6>(tile);
+  }
+}
 
 void linear_bf16(const LinearTile& tile) {
   multiply_rows<true>(tile);

@@ -89,7 +89,93 @@ void multiply_f32(const LinearTile& tile) {
   store_sums<kRows>(tile, sums);
 }
 
+// 32 numbers of float8 e4m3 as those of float16, whose exponent has another bias: divided by 256,
+// exactly. NaN comes out as 480 / 256.
+__m512i narrow_halves(__m256i bytes) {
+  const __m512i shifted = _mm512_slli_epi16(_mm512_cvtepi8_epi16(bytes), 7);
+  return _mm512_and_si512(shifted, _mm512_set1_epi16(static_cast<int16_t>(0xbfff)));
+}
+constexpr float kF8Factor = 256.0f;
+
+// What the kernel for float8 ends with: sums times the factor, and times the scales.
+template <int kRows>
+void scale_sums(const LinearTile& tile, __m512i largest, __m512 (&sums)[kRows][kRegisters]) {
+  const __mmask64 nan = _mm512_cmpeq_epi8_mask(largest, _mm512_set1_epi8(static_cast<char>(0xfe)));
+  for (int part = 0; part < kRegisters; ++part) {
+    const auto nan_lanes = static_cast<__mmask16>(nan >> (part * 16));
+    const __m512 scales = tile.scales != nullptr ? _mm512_maskz_loadu_ps(lanes_of(tile.cols, part),
+                                                                         tile.scales + part * 16)
+                                                 : _mm512_set1_ps(1.0f);
+    for (int row = 0; row < kRows; ++row) {
+      const __m512 sum =
+          _mm512_mask_mov_ps(_mm512_mul_ps(sums[row][part], _mm512_set1_ps(kF8Factor)), nan_lanes,
+                             _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000)));
+      sums[row][part] = _mm512_mul_ps(sum, scales);
+    }
+  }
+}
+
+// A byte's magnitude is compared with NaN's once a lane, after all steps: such a weight makes every
+// sum of its lane NaN, whatever it is multiplied by.
+template <int kRows>
+void multiply_f8(const LinearTile& tile) {
+  __m512 sums[kRows][kRegisters];
+  load_sums<kRows>(tile, sums);
+  for (int row = 0; row < kRows; ++row) {
+    for (int part = 0; part < kRegisters; ++part) {
+      sums[row][part] = _mm512_mul_ps(sums[row][part], _mm512_set1_ps(1 / kF8Factor));
+    }
+  }
+  const char* weights = static_cast<const char*>(tile.weights);
+  const auto* inputs = static_cast<const float*>(tile.activations);
+  const auto* next = static_cast<const char*>(tile.next);
+  const int64_t next_bytes = tile.next_bytes / tile.steps;
+  __m512i largest = _mm512_setzero_si512();  // of the magnitudes, doubled
+  for (int64_t step = 0; step < tile.steps; ++step, weights += kPanelLanes, inputs += kRows) {
+    if (kRows == 1) {
+      _mm_prefetch(weights + kPrefetchBytes, _MM_HINT_T0);
+    } else {
+      _mm_prefetch(next, _MM_HINT_T1);
+      next += next_bytes;
+    }
+    const __m512i bytes = _mm512_loadu_si512(weights);
+    largest = _mm512_max_epu8(largest, _mm512_add_epi8(bytes, bytes));
+    const __m512i halves[2] = {
+        narrow_halves(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights))),
+        narrow_halves(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + 32)))};
+    const __m512 w[kRegisters] = {_mm512_cvtph_ps(_mm512_castsi512_si256(halves[0])),
+                                  _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves[0], 1)),
+                                  _mm512_cvtph_ps(_mm512_castsi512_si256(halves[1])),
+                                  _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves[1], 1))};
+    for (int row = 0; row < kRows; ++row) {
+      const __m512 x = _mm512_set1_ps(inputs[row]);
+      for (int part = 0; part < kRegisters; ++part) {
+        sums[row][part] = _mm512_fmadd_ps(x, w[part], sums[row][part]);
+      }
+    }
+  }
+  scale_sums<kRows>(tile, largest, sums);
+  store_sums<kRows>(tile, sums);
+}
+
 }  // namespace
+
+void linear_f8(const LinearTile& tile) {
+  switch (tile.rows) {
+    case 1:
+      return multiply_f8<1>(tile);
+    case 2:
+      return multiply_f8<2>(tile);
+    case 3:
+      return multiply_f8<3>(tile);
+    case 4:
+      return multiply_f8<4>(tile);
+    case 5:
+      return multiply_f8<5>(tile);
+    default:
+      return multiply_f8<6>(tile);
+  }
+}
 
 void linear_bf16(const LinearTile& tile) {
   switch (tile.rows) {
