@@ -32,7 +32,7 @@ std::vector<int64_t> read_integers(const CheckpointTensor& tensor, DType dtype) 
 }
 
 // Whether they say that inputs are in the order of their groups.
-bool are_in_order(const std::vector<int64_t>& groups) {
+bool are_unset(const std::vector<int64_t>& groups) {
   return std::ranges::all_of(groups, [](int64_t group) { return group == -1; });
 }
 
@@ -75,7 +75,7 @@ void check_integers(const CheckpointTensor& tensor, DType dtype, const IntegerRu
         "{}: the tensor {} holds [{}]; config.json makes the layer's shape [{}].", tensor.file,
         tensor.name, fmt::join(values, ", "), fmt::join(rule.shape, ", ")));
   }
-  if (rule.num_groups == 0 || are_in_order(values)) return;
+  if (rule.num_groups == 0 || (rule.may_be_unset && are_unset(values))) return;
   check_range(tensor, values, rule.num_groups);
   if (rule.group_multiple > 0) check_sizes(tensor, values, rule, inputs);
 }

@@ -34,9 +34,11 @@ using Groups = std::vector<int32_t>;
 TEST(IntegerCheck, GroupsAreOnesThatThereAre) {
   const IntegerRule rule{.num_groups = 3};
   EXPECT_EQ(error_of(Groups{0, 2, 1, 1, 0, 2}, rule), "no error");
-  EXPECT_EQ(error_of(Groups{-1, -1, -1}, rule), "no error");
-  EXPECT_EQ(error_of(Groups{-1, 0, -1}, rule),
-            "a.safetensors: the tensor a.g_idx holds -1 at index 0; expected a group from 0 to 2.");
+  const std::string unset =
+      "a.safetensors: the tensor a.g_idx holds -1 at index 0; expected a group from 0 to 2.";
+  EXPECT_EQ(error_of(Groups{-1, -1, -1}, rule), unset);
+  EXPECT_EQ(error_of(Groups{-1, -1, -1}, {.num_groups = 3, .may_be_unset = true}), "no error");
+  EXPECT_EQ(error_of(Groups{-1, 0, -1}, {.num_groups = 3, .may_be_unset = true}), unset);
   EXPECT_EQ(error_of(Groups{0, 1, 3}, rule),
             "a.safetensors: the tensor a.g_idx holds 3 at index 2; expected a group from 0 to 2.");
   EXPECT_EQ(error_of(Groups{0, 1, 3}, {}), "no error");

@@ -37,9 +37,10 @@ struct IndexRange {
 
 // What integers that are no weights hold. Nothing is asked of other tensors.
 struct IntegerRule {
-  // Not 0: each is one of so many groups, or all are -1, compressed-tensors' sign of inputs that
-  // are in the order of their groups.
+  // Not 0: each is one of so many groups.
   int64_t num_groups = 0;
+  // Or all are -1, compressed-tensors' sign of inputs that are in the order of their groups.
+  bool may_be_unset = false;
   // Not 0: in the order of their groups, each group of inputs begins at a multiple of it.
   int64_t group_multiple = 0;
   // Not empty: they are these.

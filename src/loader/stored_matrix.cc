@@ -156,7 +156,7 @@ int64_t StoredMatrix::num_groups() const {
 IntegerRule StoredMatrix::integer_rule(size_t leaf) const {
   switch (leaves_[leaf].role) {
     case LeafRole::kGroupOfInput:
-      return {.num_groups = num_groups()};
+      return {.num_groups = num_groups(), .may_be_unset = scheme_.layout == WeightLayout::kPacked};
     case LeafRole::kShape:
       return {.shape = {share_.module_outputs == 0 ? share_.n : share_.module_outputs, share_.k}};
     default:
@@ -186,7 +186,8 @@ void StoredMatrix::set_groups_from(const Piece& group_of_input) {
   const IndexRange& inputs = share_.inputs;
   const int32_t* groups = group_of_input.at<int32_t>(inputs.begin, 0);
   // compressed-tensors' sign of inputs that are in the order of their groups.
-  if (std::all_of(groups, groups + inputs.size(), [](int32_t group) { return group == -1; })) {
+  if (scheme_.layout == WeightLayout::kPacked &&
+      std::all_of(groups, groups + inputs.size(), [](int32_t group) { return group == -1; })) {
     return set_groups_in_order();
   }
   check(std::all_of(groups, groups + inputs.size(),

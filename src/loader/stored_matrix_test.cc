@@ -315,11 +315,11 @@ TEST(StoredMatrix, Float8InBlocks) {
 }
 
 TEST(StoredMatrix, SaysWhatGroupsAndShapesAre) {
-  const WeightScheme scheme{.name = "pack-quantized",
-                            .layout = WeightLayout::kPacked,
-                            .bits = 4,
-                            .group_inputs = kStoredGroup,
-                            .act_order = true};
+  WeightScheme scheme{.name = "pack-quantized",
+                      .layout = WeightLayout::kPacked,
+                      .bits = 4,
+                      .group_inputs = kStoredGroup,
+                      .act_order = true};
   const auto rules = [&](int64_t module_outputs) {
     const StoredMatrix stored(
         scheme, {"a", kStoredOutputs, kStoredInputs, {0, 16}, {0, 32}, module_outputs});
@@ -330,10 +330,13 @@ TEST(StoredMatrix, SaysWhatGroupsAndShapesAre) {
     return result;
   };
   EXPECT_EQ(rules(0).at("weight_g_idx").num_groups, 3);
+  EXPECT_TRUE(rules(0).at("weight_g_idx").may_be_unset);
   EXPECT_THAT(rules(0).at("weight_shape").shape, ElementsAre(kStoredOutputs, kStoredInputs));
   EXPECT_THAT(rules(100).at("weight_shape").shape, ElementsAre(100, kStoredInputs));
   const IntegerRule none = rules(0).at("weight_packed");
   EXPECT_TRUE(none.num_groups == 0 && none.shape.empty());
+  scheme.layout = WeightLayout::kGptq;  // which has no sign of groups in order
+  EXPECT_FALSE(rules(0).at("g_idx").may_be_unset);
 }
 
 TEST(StoredMatrix, RefusesSizesThatItsSchemeCannotStore) {
