@@ -1,6 +1,7 @@
 #include "layers/gguf_weight.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "base/ceil_div.h"
 #include "base/check.h"
 #include "loader/gguf_blocks.h"
+#include "quire/error.h"
 
 namespace quire {
 namespace {
@@ -18,6 +20,16 @@ constexpr int64_t kDecodedRows = 64;
 
 // The offset of a number that has none: adding it keeps the sign of zeros.
 constexpr float kNoOffset = -0.0f;
+
+// Without a branch in the loop, so that compilers use vectors.
+bool are_finite(const float* values, int64_t count) {
+  constexpr uint32_t kExponent = 0x7f800000u;
+  uint32_t wrong = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    wrong |= (std::bit_cast<uint32_t>(values[i]) & kExponent) == kExponent ? 1u : 0u;
+  }
+  return wrong == 0;
+}
 
 // A few rows of integers with their scales and offsets, as a weight's format has them.
 struct DecodedRows {
@@ -43,6 +55,10 @@ struct DecodedRows {
         offsets(scales.size(), kNoOffset),
         scale_factors(static_cast<size_t>(has_factors ? kDecodedRows * groups : 0)),
         offset_factors(scale_factors.size()) {}
+
+  bool has_finite_scales(int64_t rows) const {
+    return are_finite(scales.data(), rows * blocks) && are_finite(offsets.data(), rows * blocks);
+  }
 
   void pack(int64_t first_row, int64_t rows, ops::Weight& weight) const {
     const bool has_offsets = weight.format().has_offsets;
@@ -151,6 +167,9 @@ void pack_gguf_rows(const GgufType& type, const Tensor& blocks, IndexRange colum
     for (int64_t row = 0; row < rows; ++row) {
       decoder.decode(reinterpret_cast<const std::byte*>(blocks.row<uint8_t>(first + row)), row,
                      decoded);
+    }
+    if (!decoded.has_finite_scales(rows)) {
+      throw Error("a block has a scale that is infinite or no number; expected finite scales.");
     }
     decoded.pack(first_row + first, rows, weight);
   }

@@ -14,7 +14,8 @@ namespace quire {
 // Packs `blocks`, uint8 [rows, bytes], as rows of the weight from first_row on. Each row has the
 // whole blocks that contain the tensor's `columns`, which are the weight's inputs. The weight's
 // format comes from stored_format() for blocks of this type, perhaps mixed with others: its groups
-// divide the type's, and its integers can hold the type's.
+// divide the type's, and its integers can hold the type's. Throws Error, without the tensor's name,
+// where a scale or an offset is not finite.
 void pack_gguf_rows(const GgufType& type, const Tensor& blocks, IndexRange columns,
                     int64_t first_row, ops::Weight& weight);
 

@@ -10,6 +10,7 @@
 
 #include "layers/parameters.h"
 #include "loader/gguf_blocks.h"
+#include "quire/error.h"
 
 namespace quire {
 namespace {
@@ -156,6 +157,31 @@ TEST(GgufWeight, HoldsPartsOfDifferentTypesBitForBit) {
   EXPECT_EQ(format.scale_dtype, DType::kInt8);
   EXPECT_EQ(check_round_trip({"Q4_K", "Q8_0"}, {0, kInputs}).scale_dtype, DType::kFloat32);
   EXPECT_EQ(check_round_trip({"Q4_K", "Q4_1"}, {0, kInputs}).kind, ops::WeightKind::kInt4);
+}
+
+// Whole, and where a rank begins within a block.
+TEST(GgufWeight, RefusesScalesThatAreNotFinite) {
+  std::mt19937 random(1);
+  for (const char* name : kBlockTypes) {
+    for (const IndexRange columns : {IndexRange{0, kInputs}, IndexRange{80, kInputs}}) {
+      SCOPED_TRACE(name);
+      std::vector<BlockTensor> tensors;
+      tensors.emplace_back(name, 70, random);
+      MatrixParameter parameter = make_parameter(tensors, columns, of_bfloat16());
+      const ParameterSlice slice = {.tensor = 0,
+                                    .source = tensors.front().rows_of_blocks({0, 70}, columns)};
+      EXPECT_NO_THROW(parameter.store(slice));
+      // The last block, with random bytes until it holds no numbers.
+      const GgufType& type = *tensors.front().type;
+      std::vector<float> numbers(static_cast<size_t>(type.block_values));
+      std::byte* const last = &tensors.front().blocks.back() + 1 - type.block_bytes;
+      do {
+        for (int64_t i = 0; i < type.block_bytes; ++i) last[i] = static_cast<std::byte>(random());
+        dequantise_gguf(type, last, 1, numbers.data());
+      } while (std::isfinite(numbers.front()) && std::isfinite(numbers.back()));
+      EXPECT_THROW(parameter.store(slice), Error);
+    }
+  }
 }
 
 TEST(GgufWeight, SaysItsTypes) {

@@ -131,7 +131,8 @@ class Parameter {
   virtual const std::vector<ParameterTensor>& tensors() const = 0;
   // Bytes of the device's memory that it takes.
   virtual size_t bytes() const = 0;
-  // Does not throw.
+  // Throws Error, without the tensor's name, where blocks of a GGUF file hold no numbers; otherwise
+  // it does not throw.
   virtual void store(const ParameterSlice& slice) = 0;
   // Called on the loading thread once all of its tensors are stored, for formats that are packed
   // when all is there. Throws Error where the tensors don't fit together.

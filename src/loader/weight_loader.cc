@@ -249,10 +249,13 @@ bool is_passed_over(const CheckpointTensor& tensor, const ParameterMap& paramete
          (parameters.ignored_if_zero(tensor.name) && is_zero(tensor));
 }
 
-// As messages begin with it: a model may have a draft model or head beside it.
-std::string folder_of(const Checkpoint& checkpoint) {
+// As messages begin with it: a model may have a draft model or head beside it. The folder, or the
+// GGUF file.
+std::string place_of(const Checkpoint& checkpoint) {
   if (checkpoint.tensors().empty()) return "";
-  const std::filesystem::path file(checkpoint.tensors().front().file);
+  const CheckpointTensor& first = checkpoint.tensors().front();
+  if (!first.stored_name.empty()) return first.file + ": ";
+  const std::filesystem::path file(first.file);
   return file.has_parent_path() ? file.parent_path().string() + ": " : "";
 }
 
@@ -282,7 +285,7 @@ Matches match(const Checkpoint& checkpoint, const ParameterMap& parameters) {
     throw Error(fmt::format(
         "{}The checkpoint's files lack the tensor {}{}, which the model that {} "
         "describes needs.",
-        folder_of(checkpoint), first, missing == 1 ? "" : fmt::format(" and {} more", missing - 1),
+        place_of(checkpoint), first, missing == 1 ? "" : fmt::format(" and {} more", missing - 1),
         checkpoint.config_name()));
   }
   return matched;
@@ -390,6 +393,16 @@ void store(const Task& task, const Tensor& source) {
                            .is_kept = task.tensor != nullptr && is_mapped(source, *task.tensor)});
 }
 
+// A task of a checkpoint.
+void store_named(const Task& task, const Tensor& source) {
+  try {
+    store(task, source);
+  } catch (const Error& error) {
+    throw Error(fmt::format("{}: the tensor {}: {}", task.tensor->file, task.tensor->name_in_file(),
+                            error.what()));
+  }
+}
+
 // Finishes each parameter when its last task is done.
 class Finisher {
  public:
@@ -448,8 +461,8 @@ void load_weights(const Checkpoint& checkpoint, const ParameterMap& parameters, 
   run_tasks(
       tasks, pool,
       [&](const Task& task, int thread) {
-        store(task, source_rows(*task.tensor, *task.target, task.rows,
-                                scratch[static_cast<size_t>(thread)]));
+        store_named(task, source_rows(*task.tensor, *task.target, task.rows,
+                                      scratch[static_cast<size_t>(thread)]));
       },
       [&](std::span<const Task> batch) {
         finisher.done(batch);
