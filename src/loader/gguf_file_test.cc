@@ -155,6 +155,8 @@ TEST(GgufFileTest, RefusesBadTensors) {
       HasSubstr("the tensor \"t\" is given twice"));
   EXPECT_THAT(gguf_error(GgufWriter().tensor("t", 4, {1}, "abcd")),
               HasSubstr("the tensor \"t\" is of the unknown type 4"));
+  EXPECT_THAT(gguf_error(GgufWriter().tensor("t", kF32, {1}, "abcd").tensor("q", 15, {1, 40}, "x")),
+              HasSubstr("rows of 40 values; expected a multiple of 256, the block of Q8_K"));
   EXPECT_THAT(gguf_error(GgufWriter().tensor("t", kQ8_0, {1, 40}, std::string(99, 'x'))),
               HasSubstr("rows of 40 values; expected a multiple of 32, the block of Q8_0"));
   EXPECT_THAT(gguf_error(GgufWriter().tensor("t", kF32, {}, "abcd")),

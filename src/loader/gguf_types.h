@@ -3,7 +3,7 @@
 //
 // Format: ggml's enum ggml_type and its block structures. A type stores a row as blocks of a fixed
 // number of values and of bytes; the dense types have blocks of one value.
-// ggml's types of activations (Q8_1, Q8_K) are never stored and are left out.
+// Some only have a name here, for messages: ggml's types of activations (Q8_1, Q8_K) among them.
 // Thread safety: free functions without state.
 #include <cstdint>
 #include <string_view>

@@ -53,7 +53,8 @@ std::string types_of(std::string_view format) {
 const Format& read_format(const JsonFields& quantization, const JsonFields& group,
                           const JsonFields& weights) {
   const JsonFields& fields = group.has("format") ? group : quantization;
-  const std::optional<std::string> name = fields.string("format");
+  const std::optional<std::string> common = quantization.string("format");
+  const std::optional<std::string> name = group.has("format") ? group.string("format") : common;
   if (!name) fields.fail("format", fmt::format("is missing; quire reads {}", kFormatNames));
   const auto has_name = [&](const Format& each) { return each.name == *name; };
   const auto format = std::find_if(kFormats.begin(), kFormats.end(), has_name);

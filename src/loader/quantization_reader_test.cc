@@ -317,6 +317,15 @@ TEST(QuantizationConfig, BoundsItsPatterns) {
   EXPECT_THAT(error_of_config(config), HasSubstr("names 1000 targets, and `ignore` 1500 patterns"));
 }
 
+TEST(QuantizationConfig, TheCommonFormatIsATextWhereGroupsHaveTheirOwn) {
+  Json config = float8_config();
+  config["config_groups"]["group_0"]["format"] = "float-quantized";
+  config["format"] = "mixed-precision";
+  EXPECT_EQ(error_of_config(config), "no error");
+  config["format"] = 3;
+  EXPECT_THAT(error_of_config(config), HasSubstr("format is 3; expected a string"));
+}
+
 TEST(QuantizationConfig, NaiveNumbersAreOfOneOfTwoTypes) {
   Json config = float8_config();
   config["format"] = "naive-quantized";
