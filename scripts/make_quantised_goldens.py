@@ -5,8 +5,9 @@
 
 Needs torch 2.11, transformers 5.17, compressed-tensors 0.20 and safetensors; runs on a CPU in seconds. compressed-tensors'
 formats are packed and unpacked by that package, but for act-order, which it no longer writes. GPTQ's, AWQ's and fp8's are
-written here by their published definitions, as their packages run on GPUs only. Each case is a folder as Hugging Face
-publishes a model (config.json, model.safetensors) with two more files:
+written here by their published definitions, and compared with nobody's code: compressed-tensors' AutoAWQConverter and
+FP8BlockDequantizer and transformers' own fp8 could do that on a CPU. Each case is a folder as Hugging Face publishes a model
+(config.json, model.safetensors) with two more files:
 
 golden.json
     case, about, and the versions of the packages
@@ -249,7 +250,7 @@ DOWN = "re:.*down_proj$"
 CASES = {
     "gptq-4bit": ("4 bits, groups of 32, symmetric", LLAMA, gptq(), ["lm_head"]),
     "gptq-act-order": (
-        "4 bits, act-order, zero points down to 0 in the first version's words",
+        "4 bits, act-order, zero points down to 4 in the first version's words",
         QWEN2,
         gptq(symmetric=False, act_order=True),
         ["lm_head"],
