@@ -36,6 +36,7 @@ const std::vector<Way>& ways() {
       {"no_prefix_cache", [](EngineConfig& config) { config.enable_prefix_caching = false; }},
       {"two_gpus", [](EngineConfig& config) { config.tensor_parallel_size = 2; }, 2},
       {"four_gpus", [](EngineConfig& config) { config.tensor_parallel_size = 4; }, 4},
+      {"two_stages", [](EngineConfig& config) { config.pipeline_parallel_size = 2; }, 2},
   };
   return all;
 }
@@ -46,10 +47,14 @@ class EngineGoldenCuda : public testing::TestWithParam<std::tuple<std::string, s
   static const std::string& name() { return std::get<0>(GetParam()); }
 };
 
-bool splits_over(const std::string& name, size_t ranks) {
+bool splits_as(const std::string& name, const Way& way) {
   std::ifstream file(engine_test::golden_models() / name / "config.json");
   const auto config = nlohmann::json::parse(file);
-  const auto size = static_cast<int>(ranks);
+  EngineConfig changed;
+  changed.max_model_len = 1;
+  way.change(changed);
+  if (config["num_hidden_layers"].get<int>() < changed.pipeline_parallel_size) return false;
+  const int size = changed.tensor_parallel_size;
   const int kv_heads =
       config.value("num_key_value_heads", config["num_attention_heads"].get<int>());
   return config["num_attention_heads"].get<int>() % size == 0 &&
@@ -91,7 +96,7 @@ TEST(EngineCuda, LogitsThatAreNoNumbersFailTheirRequest) {
 
 TEST_P(EngineGoldenCuda, GivesTheTokensOfTransformersInFloat32) {
   QUIRE_SKIP_WITHOUT_GPUS(way().num_gpus);
-  if (!splits_over(name(), way().num_gpus)) GTEST_SKIP() << "this model cannot be split so";
+  if (!splits_as(name(), way())) GTEST_SKIP() << "this model cannot be split so";
   const nlohmann::json golden = engine_test::load_golden(name());
   EngineConfig config;
   config.model = (engine_test::golden_models() / name()).string();

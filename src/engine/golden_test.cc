@@ -32,9 +32,9 @@ Golden read_golden(const nlohmann::json& golden) {
   return result;
 }
 
-int num_attention_heads(const std::string& name) {
+int config_number(const std::string& name, const char* field) {
   std::ifstream file(engine_test::golden_models() / name / "config.json");
-  return nlohmann::json::parse(file)["num_attention_heads"].get<int>();
+  return nlohmann::json::parse(file)[field].get<int>();
 }
 
 class EngineGolden : public testing::TestWithParam<std::string> {
@@ -67,11 +67,20 @@ TEST_P(EngineGolden, GreedyTokens) {
 
 TEST_P(EngineGolden, GreedyTokensOfTwoRanks) {
   const auto two_ranks = [](EngineConfig& config) { config.tensor_parallel_size = 2; };
-  if (num_attention_heads(GetParam()) % 2 != 0) {
+  if (config_number(GetParam(), "num_attention_heads") % 2 != 0) {
     EXPECT_THROW(expect_golden_tokens(two_ranks), Error);
     return;
   }
   expect_golden_tokens(two_ranks);
+}
+
+TEST_P(EngineGolden, GreedyTokensOfTwoStages) {
+  const auto two_stages = [](EngineConfig& config) { config.pipeline_parallel_size = 2; };
+  if (config_number(GetParam(), "num_hidden_layers") < 2) {
+    EXPECT_THROW(expect_golden_tokens(two_stages), Error);
+    return;
+  }
+  expect_golden_tokens(two_stages);
 }
 
 TEST_P(EngineGolden, GreedyTokensInSmallChunksOneStepAtATime) {

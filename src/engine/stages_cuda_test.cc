@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <random>
 #include <span>
 #include <string>
@@ -14,6 +15,7 @@
 #include "engine/gpu_outputs_test_util.h"
 #include "engine/gpu_test_util.h"
 #include "engine/lora_test_util.h"
+#include "engine/quantised_test_util.h"
 #include "engine/random_requests.h"
 #include "engine/speculative_gpu_test_util.h"
 #include "engine/stages_test_util.h"
@@ -94,6 +96,22 @@ TEST_P(StagesOnGpus, GiveTheTokensOfOneStage) {
   }
   EXPECT_GT(totals.num_preemptions, 0) << "the schedules were meant to preempt";
   EXPECT_GT(totals.prefix_cache_hits, 0) << "the requests were meant to share prefixes";
+}
+
+// The products of a quantised matrix do not know of stages, but its parts are loaded stage by
+// stage.
+TEST(StagesCuda, OfQuantisedModelsGiveWhatOneStageGives) {
+  QUIRE_SKIP_WITHOUT_GPUS(2);
+  for (const char* name :
+       {"awq", "gptq-act-order", "ct-int8", "ct-pack-mixed", "ct-float8", "fp8-block-128"}) {
+    const auto folder =
+        std::filesystem::path(QUIRE_SOURCE_DIR) / "tests" / "golden" / "quantised" / name;
+    EngineConfig config = engine_test::on_gpus(folder, 1);
+    const auto prompt = golden_prompt(folder);
+    const std::vector<float> expected = prompt_logprobs(config, prompt);
+    config.pipeline_parallel_size = 2;
+    expect_close(prompt_logprobs(config, prompt), expected, 1e-2f, name);
+  }
 }
 
 TEST_P(StagesOnGpus, CallbacksSeeWhatTheySeeInOneStage) {
