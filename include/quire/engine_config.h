@@ -76,8 +76,8 @@ struct EngineConfig {
   ClusterOptions cluster{};
   bool enforce_eager = false;    // GPU only: no CUDA graphs
   bool async_scheduling = true;  // schedule the next step while one runs; same tokens either way
-  // Drafts are verified several tokens a step; same tokens either way. A model that drafts needs
-  // one stage. None: a step brings one token of a sequence.
+  // Drafts are verified several tokens a step; same tokens either way. None: a step brings
+  // one token of a sequence.
   std::optional<SpeculativeConfig> speculative_config{};
   LoraOptions lora{};  // adapters that requests may name
   // > 0: prompts are cut into chunks so that a step takes about this many seconds, which bounds how
@@ -96,9 +96,9 @@ struct EngineConfig {
   // quantization_config leaves dense stay as they are. A GPU needs compute capability 9.0 and a
   // dtype other than "float32"; its products of more than a few rows also round activations, by
   // token.
-  // "int8", "int4": CPU only. To integers in groups of 32 inputs with a scale each, int4 also with
-  // an offset; the embedding and the output layer to int8. Products then round activations to int8,
-  // except with dtype "float32".
+  // "int8", "int4": to integers in groups with a scale each, int4 also with an offset. On the CPU
+  // the embedding and the output layer become int8, and products round activations to int8, except
+  // with dtype "float32". A GPU needs the same as for "fp8", and rounds neither of these.
   std::string quantization = "none";
   // "auto" (as dtype); "fp8" or "fp8_e4m3", with a checkpoint's k_scale and v_scale; "fp8_e5m2",
   // without scales; CPU only: "int8", with a scale for each token and KV head. On a GPU the kinds
