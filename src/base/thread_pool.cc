@@ -71,6 +71,7 @@ struct ThreadPool::State {
   std::atomic<bool> stop{false};
   std::mutex mutex;
   std::condition_variable wake;
+  std::atomic<uint64_t> num_alone{0};  // tasks of loops that the caller runs without workers
   std::atomic<bool> failed{false};
   std::exception_ptr error;  // of the task that set `failed`
   bool spin = true;
@@ -206,12 +207,22 @@ int ThreadPool::size() const {
   return static_cast<int>(state_->workers.size()) + 1;
 }
 
+uint64_t ThreadPool::progress() const {
+  return state_->ticket.load(std::memory_order_relaxed) +
+         state_->num_alone.load(std::memory_order_relaxed);
+}
+
 void ThreadPool::parallel_for(int64_t num_tasks,
                               const std::function<void(int64_t task, int thread)>& body) {
   check(num_tasks >= 0 && static_cast<uint64_t>(num_tasks) < State::kClosed,
         "a parallel loop has fewer than 2^32 - 1 tasks");
   if (num_tasks <= 1 || state_->workers.empty()) {
-    for (int64_t task = 0; task < num_tasks; ++task) body(task, 0);
+    for (int64_t task = 0; task < num_tasks; ++task) {
+      // Only this thread writes it.
+      state_->num_alone.store(state_->num_alone.load(std::memory_order_relaxed) + 1,
+                              std::memory_order_relaxed);
+      body(task, 0);
+    }
     return;
   }
   state_->publish(static_cast<uint64_t>(num_tasks), body);

@@ -28,6 +28,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int size() const;
+  // Grows with each task that begins. From any thread.
+  uint64_t progress() const;
 
   // Calls body(task, thread) once for each task in [0, num_tasks), thread in [0, size()), and
   // returns when all are done. Tasks are handed out in order as threads become free. If a task

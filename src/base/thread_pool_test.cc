@@ -29,6 +29,20 @@ TEST_P(ThreadPoolTest, RunsEachTaskOnce) {
   }
 }
 
+TEST_P(ThreadPoolTest, ProgressGrowsWithEachTask) {
+  ThreadPool pool(GetParam());
+  for (const int64_t tasks : {1, 2, 50}) {
+    uint64_t before = pool.progress();
+    pool.parallel_for(tasks, [&](int64_t, int thread) {
+      if (thread != 0) return;
+      const uint64_t now = pool.progress();
+      EXPECT_GT(now, before);
+      before = now;
+    });
+    EXPECT_GE(pool.progress(), before);
+  }
+}
+
 // What one loop writes, without atomics, the next reads, on whatever thread.
 TEST_P(ThreadPoolTest, LoopsFollowEachOther) {
   ThreadPool pool(GetParam());

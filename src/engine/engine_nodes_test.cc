@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
+#include <memory>
 #include <random>
+#include <regex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -160,6 +163,75 @@ TEST(EngineOnNodes, StopsLoadingWhenTheGroupEnds) {
     EXPECT_EQ(num_calls, ends ? 1 : 2);
   }
   EXPECT_THAT(others.join(), Each(HasSubstr("It was enough.")));
+}
+
+// A step of one new sequence.
+ScheduledBatch first_step(bool has_callback) {
+  Request request;
+  request.prompt_token_ids = {1, 2, 3};
+  request.has_logits_processors = has_callback;
+  ScheduledBatch batch;
+  batch.added = {{1, std::make_shared<const Request>(std::move(request)), 0, {}}};
+  batch.sequences = {{.id = 1, .num_tokens = 3, .samples = true, .new_block_ids = {0}}};
+  batch.num_tokens = 3;
+  return batch;
+}
+
+TEST(EngineOnNodes, EndsWhereARankComputesAndDoesNotGetOn) {
+  EngineConfig config = base_config("qwen3-tied");
+  config.pipeline_parallel_size = 2;
+  OtherNodes others(2);
+  std::promise<void> end;
+  {
+    EngineSetup setup = set_up_node(others.with_nodes(config));
+    setup.executor.stall_s = 0.5;
+    const auto processors = std::make_shared<LogitsProcessorRegistry>();
+    processors->add(0,
+                    {[&](std::span<const int32_t>, std::span<float>) { end.get_future().wait(); }});
+    const auto executor = start_executor(setup, processors, nullptr, nullptr);
+    executor->submit(std::make_shared<const ScheduledBatch>(first_step(true)));
+    EXPECT_THAT([&] { executor->wait(); },
+                testing::ThrowsMessage<Error>(
+                    "The group of 2 nodes ends: node 0 has computed nothing for 0.5 s."));
+    end.set_value();
+  }
+  EXPECT_THAT(others.join(), Each(HasSubstr("node 0 has computed nothing for 0.5 s.")));
+}
+
+TEST(EngineOnNodes, EndsWhereAllRanksWait) {
+  EngineConfig config = base_config("qwen3-tied");
+  config.pipeline_parallel_size = 2;
+  config.cluster.num_nodes = 2;
+  config.cluster.master_port = 0;
+  EngineConfig of_other = config;
+  of_other.cluster.node_rank = 1;
+  std::thread other;
+  std::string failure;
+  config.cluster.on_message = [&](const std::string& line) {
+    std::smatch match;
+    if (!std::regex_search(line, match, std::regex("waits at 127.0.0.1:([0-9]+)"))) return;
+    of_other.cluster.master_port = std::stoi(match[1]);
+    other = std::thread([&] {
+      // The node takes no step, as if its rank had not come back from waiting for one.
+      const EngineSetup setup = set_up_node(of_other);
+      const auto executor = start_executor(setup, nullptr, nullptr, nullptr);
+      while (!setup.executor.nodes->failure()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+      failure = *setup.executor.nodes->failure();
+    });
+  };
+  const std::string expected =
+      "The group of 2 nodes ends: no node has computed anything for 0.55 s.";
+  {
+    EngineSetup setup = set_up_node(config);
+    setup.executor.stall_s = 0.5;
+    const auto executor = start_executor(setup, nullptr, nullptr, nullptr);
+    executor->submit(std::make_shared<const ScheduledBatch>(first_step(false)));
+    EXPECT_THAT([&] { executor->wait(); }, testing::ThrowsMessage<Error>(expected));
+  }
+  other.join();
+  EXPECT_EQ(failure, expected);
 }
 
 TEST(EngineOnNodes, EndsThemWithTheErrorOfACallback) {

@@ -24,10 +24,16 @@ int64_t number_at(std::span<const std::byte> bytes, size_t index) {
   return static_cast<int64_t>(number);
 }
 
+// Whether encode_stage_loads() writes so many bytes.
+bool is_written(std::span<const std::byte> bytes) {
+  return bytes.size() % kLoadBytes == kNumberBytes;
+}
+
 }  // namespace
 
-std::vector<std::byte> encode_stage_loads(std::span<const LoadOfStage> loads) {
+std::vector<std::byte> encode_stage_loads(uint64_t progress, std::span<const LoadOfStage> loads) {
   std::vector<std::byte> bytes;
+  put(bytes, static_cast<int64_t>(progress));
   for (const auto& [stage, load] : loads) {
     put(bytes, stage);
     put(bytes, load.num_steps);
@@ -36,9 +42,13 @@ std::vector<std::byte> encode_stage_loads(std::span<const LoadOfStage> loads) {
   return bytes;
 }
 
+uint64_t progress_in(std::span<const std::byte> bytes) {
+  return is_written(bytes) ? static_cast<uint64_t>(number_at(bytes, 0)) : 0;
+}
+
 void take_stage_loads(std::span<const std::byte> bytes, std::span<StageLoad> stages) {
-  if (bytes.size() % kLoadBytes != 0) return;
-  for (; !bytes.empty(); bytes = bytes.subspan(kLoadBytes)) {
+  if (!is_written(bytes)) return;
+  for (bytes = bytes.subspan(kNumberBytes); !bytes.empty(); bytes = bytes.subspan(kLoadBytes)) {
     const auto stage = static_cast<uint64_t>(number_at(bytes, 0));
     const int64_t num_steps = number_at(bytes, 1);
     const int64_t busy_ns = number_at(bytes, 2);

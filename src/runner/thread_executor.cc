@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <exception>
 #include <latch>
 #include <limits>
@@ -27,10 +28,12 @@
 #include "request/batch_encoding.h"
 #include "runner/gpu_runner.h"
 #include "runner/model_runner.h"
+#include "runner/rank_activity.h"
 #include "runner/rank_places.h"
 #include "runner/stage_drafts.h"
 #include "runner/stage_links.h"
 #include "runner/stage_loads.h"
+#include "runner/stall_watch.h"
 
 namespace quire {
 namespace {
@@ -63,6 +66,8 @@ class ThreadExecutor final : public Executor {
     StageLinks links;  // on GPUs
     BlockingQueue<Batch> batches;
     std::thread thread;
+    std::optional<ThreadPool> pool;  // from the time that it loads
+    RankActivity activity;
     // Only for ranks on GPUs that do not report. The engine does not ask for their steps' results,
     // so a thread watches how the steps end. When a GPU fails, the other ranks wait for it until
     // they are aborted.
@@ -81,6 +86,10 @@ class ThreadExecutor final : public Executor {
   // A rank's index among those in this process.
   int place_of(const Rank& rank) const { return places_.place_of(rank.index); }
   void start_threads(Rank& rank, const Checkpoint* checkpoint);
+  // With nodes: notices ranks that do not get on.
+  void watch_for_stalls();
+  // Ends the process: the destructor would wait for the rank's thread for ever.
+  [[noreturn]] void leave_behind(const Rank& rank) const;
   // Binds the rank's thread, which calls it, and its memory. Returns where its pool runs.
   CpuPlacement take_place(const Rank& rank) const;
   // What the rank calls while it loads, which ends where another rank or node has failed.
@@ -92,6 +101,11 @@ class ThreadExecutor final : public Executor {
   void serve(Rank& rank, RankRunner& runner);
   // Of the stages whose first rank is in this process.
   std::vector<LoadOfStage> stages_here() const;
+  // Grows while the ranks of this process get on.
+  uint64_t progress_here() const;
+  uint64_t progress_of(size_t place) const;
+  // Of all processes; on node 0.
+  uint64_t progress_of_group() const;
   // Tells node 0 of them.
   void report_stages();
   // Whether GPUs read what those of other stages have: on GPUs with several stages.
@@ -145,6 +159,9 @@ class ThreadExecutor final : public Executor {
   int64_t num_waited_ = 0;  // of the engine's thread
   std::mutex error_mutex_;
   std::exception_ptr error_;
+  RankActivity waiting_;  // of the engine's thread, for a step of this process
+  std::unique_ptr<StallWatch> stalls_;
+  std::unique_ptr<StallWatch> group_stalls_;  // node 0's
 };
 
 // More than an engine makes, with room for those that a watcher still counts.
@@ -173,11 +190,10 @@ ThreadExecutor::ThreadExecutor(const ThreadExecutorOptions& options)
   if (!options_.nodes) return;
   tell_ways();
   options_.nodes->on_failure([this] { fail_with_nodes(); });
-  if (options_.nodes->node() != 0 && options_.pipeline_parallel_size > 1) report_stages();
 }
 
 void ThreadExecutor::report_stages() {
-  options_.nodes->on_report([this] { return encode_stage_loads(stages_here()); });
+  options_.nodes->on_report([this] { return encode_stage_loads(progress_here(), stages_here()); });
 }
 
 void ThreadExecutor::make_ranks() {
@@ -193,7 +209,11 @@ void ThreadExecutor::make_ranks() {
     for (int rank = first; rank < last; rank += stride) members.push_back(rank);
     auto communicators = places_.make_group(group, members);
     for (size_t i = 0; i < members.size(); ++i) {
-      (*all[static_cast<size_t>(members[i])]).*member = std::move(communicators[i]);
+      if (!communicators[i]) continue;
+      Rank& rank = *all[static_cast<size_t>(members[i])];
+      rank.*member = options_.nodes && !on_gpus()
+                         ? watch_communicator(std::move(communicators[i]), rank.activity)
+                         : std::move(communicators[i]);
     }
   };
   for (int first = 0; first < num_ranks; first += width) {
@@ -289,7 +309,77 @@ void ThreadExecutor::start(const Checkpoint* checkpoint) {
   }
   loaded_.wait();
   rethrow_error();
-  if (options_.nodes) options_.nodes->agree_least(0);  // all have loaded
+  if (!options_.nodes) return;
+  options_.nodes->agree_least(0);  // all have loaded
+  if (options_.nodes->node() != 0) report_stages();
+  watch_for_stalls();
+}
+
+void ThreadExecutor::watch_for_stalls() {
+  constexpr int kTimesOnGpus = 5;
+  const double limit_s = on_gpus() ? options_.stall_s * kTimesOnGpus : options_.stall_s;
+  cluster::NodeGroup& nodes = *options_.nodes;
+  const std::string begin = fmt::format("The group of {} nodes ends: ", nodes.num_nodes());
+  stalls_ = std::make_unique<StallWatch>(StallWatchOptions{
+      .num_ranks = ranks_.size(),
+      .limit_s = limit_s,
+      .last_limit_s = 10,
+      .computes =
+          [this, &nodes](size_t place) {
+            const RankActivity& activity = ranks_[place]->activity;
+            // A group that has ended lets nobody wait.
+            return activity.computes() || (activity.is_in_step() && nodes.failure());
+          },
+      .progress = [this](size_t place) { return progress_of(place); },
+      .on_stall =
+          [&nodes, begin, limit_s](size_t) {
+            nodes.fail(fmt::format("{}node {} has computed nothing for {:g} s.", begin,
+                                   nodes.node(), limit_s));
+          },
+      .on_end = [this](size_t place) { leave_behind(*ranks_[place]); }});
+  if (nodes.node() != 0) return;
+  // A rank may stand still where others wait for it and it for others. Later than ranks that know
+  // better.
+  const double group_limit_s = limit_s * 1.1;
+  group_stalls_ = std::make_unique<StallWatch>(
+      StallWatchOptions{.num_ranks = 1,
+                        .limit_s = group_limit_s,
+                        .last_limit_s = 0,
+                        .computes = [this](size_t) { return waiting_.computes(); },
+                        .progress = [this](size_t) { return progress_of_group(); },
+                        .on_stall =
+                            [&nodes, begin, group_limit_s](size_t) {
+                              nodes.fail(fmt::format("{}no node has computed anything for {:g} s.",
+                                                     begin, group_limit_s));
+                            },
+                        .on_end = [](size_t) {}});
+}
+
+void ThreadExecutor::leave_behind(const Rank& rank) const {
+  if (options_.on_message) {
+    options_.on_message(fmt::format("{} Rank {} of node {} does not come back.",
+                                    options_.nodes->failure().value_or(""), rank.index,
+                                    options_.nodes->node()));
+  }
+  std::_Exit(1);
+}
+
+uint64_t ThreadExecutor::progress_of(size_t place) const {
+  return ranks_[place]->activity.num_changes() + ranks_[place]->pool->progress();
+}
+
+uint64_t ThreadExecutor::progress_here() const {
+  uint64_t progress = 0;
+  for (size_t place = 0; place < ranks_.size(); ++place) progress += progress_of(place);
+  return progress;
+}
+
+uint64_t ThreadExecutor::progress_of_group() const {
+  uint64_t progress = progress_here();
+  for (int other = 1; other < options_.nodes->num_nodes(); ++other) {
+    progress += progress_in(options_.nodes->report_of(other));
+  }
+  return progress;
 }
 
 void ThreadExecutor::start_threads(Rank& rank, const Checkpoint* checkpoint) {
@@ -318,13 +408,12 @@ std::unique_ptr<RankRunner> ThreadExecutor::make_runner(Rank& rank, ThreadPool& 
 }
 
 void ThreadExecutor::run_rank(Rank& rank, const Checkpoint* checkpoint) {
-  std::optional<ThreadPool> pool;
   std::optional<Stream> stream;
   std::unique_ptr<RankRunner> runner;
   try {
     const CpuPlacement placement = take_place(rank);
-    pool.emplace(options_.threads_per_rank, placement.cpus, options_.memory_reserve);
-    runner = make_runner(rank, *pool, stream);
+    rank.pool.emplace(options_.threads_per_rank, placement.cpus, options_.memory_reserve);
+    runner = make_runner(rank, *rank.pool, stream);
     runner->load(checkpoint, progress_of(rank));
     // Errors of a group's start are thrown here, not with the first request.
     rank.tensor->barrier();
@@ -376,6 +465,7 @@ void ThreadExecutor::part(RankRunner& runner) {
 std::unique_ptr<PendingStep> ThreadExecutor::launch(Rank& rank, RankRunner& runner,
                                                     const ScheduledBatch& batch) const {
   using Clock = std::chrono::steady_clock;
+  const ActiveStep active(rank.activity);
   const double waited_before = runner.waited_s();
   const Clock::time_point begin = Clock::now();
   std::unique_ptr<PendingStep> step = runner.launch(batch);
@@ -424,7 +514,10 @@ void ThreadExecutor::serve(Rank& rank, RankRunner& runner) {
 void ThreadExecutor::watch(Steps& steps, Rank& rank) {
   while (std::optional<std::unique_ptr<PendingStep>> step = steps.pop()) {
     try {
-      const StepTimes times = (*step)->finish();
+      const StepTimes times = [&] {
+        const ActiveStep active(rank.activity);
+        return (*step)->finish();
+      }();
       rank.busy_s = rank.busy_s + times.gpu_s;
       if (drafts_for_another(rank)) send_step_times(*rank.pipeline, times);
       ++rank.num_watched;
@@ -445,14 +538,20 @@ void ThreadExecutor::submit(std::shared_ptr<const ScheduledBatch> batch) {
 }
 
 StepOutput ThreadExecutor::wait() {
-  std::optional<std::unique_ptr<PendingStep>> step = results_.pop();
+  std::optional<std::unique_ptr<PendingStep>> step = [this] {
+    const ActiveStep active(waiting_);
+    return results_.pop();
+  }();
   if (!step) {
     rethrow_error();
     check(false, "the executor was waited for after it was closed");
   }
   try {
-    StepOutput output = (*step)->wait();
     const auto reporting = std::ranges::find_if(ranks_, [](const auto& r) { return r->reports(); });
+    StepOutput output = [&] {
+      const ActiveStep active((*reporting)->activity);
+      return (*step)->wait();
+    }();
     if (on_gpus()) (*reporting)->busy_s = (*reporting)->busy_s + output.gpu_s;
     ++num_waited_;
     if (hands_over()) await_earlier_stages();

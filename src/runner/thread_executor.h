@@ -34,6 +34,11 @@ struct ThreadExecutorOptions {
   int first_gpu = 0;
   std::vector<size_t> gpu_rank_bytes;
   std::shared_ptr<cluster::NodeGroup> nodes;  // null: all ranks are here
+  // The group of nodes ends when a rank here has computed for this long and got nowhere; on GPUs
+  // five times as long. On the CPU a rank gets on with each task of a loop, which takes a few
+  // seconds at most, on a GPU only with a whole step. If the rank does not come back after that,
+  // the process ends, so that a launcher can start the group again.
+  double stall_s = 60;
   // Called on node 0 with a line for the user about how GPUs of several processes talk. May be
   // empty.
   std::function<void(const std::string&)> on_message;
