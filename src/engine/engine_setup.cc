@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -155,6 +156,11 @@ DraftModelOptions load_draft_model(const EngineConfig& config, const DeviceChoic
   return draft;
 }
 
+// Before a GPU's memory is taken, and where a message can say whose weights they are.
+void check_head_weights(const DraftModelOptions& head) {
+  check_weights_of(head.model, Checkpoint::open(head.folder));
+}
+
 // What the head of this config is, for the model that `request` is of.
 DraftModelOptions load_head(const EngineConfig& config, const DeviceChoice& choice,
                             const PlanRequest& request) {
@@ -178,6 +184,7 @@ DraftModelOptions load_head(const EngineConfig& config, const DeviceChoice& choi
   draft.kv_cache_dtype =
       choose_kv_cache_dtype(config, draft.model.config, draft.model.dtype, choice.on_gpu());
   draft.model.has_kv_scales = takes_scales(draft.kv_cache_dtype);
+  if (config.load_format != LoadFormat::kDummy) check_head_weights(draft);
   return draft;
 }
 
@@ -274,8 +281,8 @@ void check_all_settings(const EngineConfig& config) {
 
 // `choice`: the device. `joined`: if not null, and there are several nodes, waits for them and
 // stores the group there.
-EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
-                   std::shared_ptr<cluster::NodeGroup>* joined) {
+EngineSetup set_up_model(const EngineConfig& requested, const DeviceChoice& choice,
+                         std::shared_ptr<cluster::NodeGroup>* joined) {
   EngineSetup setup;
   EngineConfig& config = setup.config;
   config = requested;
@@ -398,6 +405,20 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   scheduler.max_loras = request.max_loras;
   scheduler.num_stages = config.pipeline_parallel_size;
   return setup;
+}
+
+// The same; messages about a model's config.json name its folder or GGUF file, too.
+EngineSetup set_up(const EngineConfig& config, const DeviceChoice& choice,
+                   std::shared_ptr<cluster::NodeGroup>* joined) {
+  try {
+    return set_up_model(config, choice, joined);
+  } catch (const Error& error) {
+    const std::string_view message = error.what();
+    if (!message.starts_with("config.json: ")) throw;
+    const std::filesystem::path model = resolve_model(config.model);
+    throw Error(fmt::format("{}{}{}", model.string(),
+                            std::filesystem::is_directory(model) ? "/" : ": ", message));
+  }
 }
 
 }  // namespace

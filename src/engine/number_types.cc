@@ -79,7 +79,8 @@ DType choose_kv_cache_dtype(const EngineConfig& config, const ModelConfig& model
   const bool is_int8 = config.kv_cache_dtype == "int8";
   if (on_gpu) {
     require(!is_int8,
-            "--kv-cache-dtype int8 needs the CPU (--device cpu); GPUs have kernels for fp8.");
+            "--kv-cache-dtype int8 needs the CPU (--device cpu); GPUs have kernels for fp8 and "
+            "fp8_e5m2.");
     require(dtype != DType::kFloat32,
             fmt::format("--kv-cache-dtype {} goes with --dtype bfloat16 or float16, not float32, "
                         "on a GPU.",

@@ -152,9 +152,9 @@ std::vector<int32_t> read_draft_ids(const CheckpointTensor& tensor, const EagleC
     const int64_t vocab = config.layers.vocab_size;
     if (offset < -draft || offset >= vocab - draft || !taken.insert(draft + offset).second) {
       throw Error(
-          fmt::format("{}: the tensor d2t has {} at draft token {}; expected what makes it one of "
-                      "the model's {} tokens, each once.",
-                      tensor.file, offset, draft, vocab));
+          fmt::format("{}: the tensor d2t makes draft token {} the model's token {}; expected one "
+                      "from 0 to {} that no other draft token is.",
+                      tensor.file, draft, offset + draft, vocab - 1));
     }
     ids.push_back(static_cast<int32_t>(draft + offset));
   }

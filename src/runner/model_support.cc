@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/kv_cache_view.h"
+#include "loader/weight_loader.h"
 #include "models/counted_model.h"
 #include "models/families.h"
 #include "ops/linear.h"
@@ -162,6 +163,11 @@ WeightBytes weight_bytes_of(const ModelOptions& options) {
     (product.is_logits ? bytes.output_layer : bytes.layers) += weight_bytes(product);
   }
   return bytes;
+}
+
+void check_weights_of(const ModelOptions& options, const Checkpoint& checkpoint) {
+  CountedModel model(options);
+  check_weights(checkpoint, model.model().parameters());
 }
 
 double integer_share(const ModelOptions& options) {

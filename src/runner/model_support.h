@@ -38,6 +38,9 @@ int64_t count_parameters(const ModelConfig& config);
 // data. Throws Error where the model is not supported.
 std::vector<CheckpointTensor> dense_tensors(const ModelConfig& config);
 
+// Throws Error where the checkpoint's weights are not those of the model, as loading them does.
+void check_weights_of(const ModelOptions& options, const Checkpoint& checkpoint);
+
 // See quire/benchmark.h. In floating point, so that a config of absurd sizes does not overflow.
 // Throws Error where the model is not supported.
 ModelCost cost_of(const ModelOptions& options, DType kv_cache_dtype);

@@ -22,12 +22,11 @@
 #include "base/memory_reserve.h"
 #include "base/thread_pool.h"
 #include "dist/communicator.h"
-#include "loader/weight_loader.h"
-#include "models/counted_model.h"
 #include "quire/error.h"
 #include "request/batch_encoding.h"
 #include "runner/gpu_runner.h"
 #include "runner/model_runner.h"
+#include "runner/model_support.h"
 #include "runner/rank_activity.h"
 #include "runner/rank_places.h"
 #include "runner/stage_drafts.h"
@@ -606,8 +605,7 @@ std::unique_ptr<Executor> make_thread_executor(const ThreadExecutorOptions& opti
   // Before a GPU's memory is taken and CUDA is started, which takes longer than this check. A fault
   // of one rank's weights is a fault of all.
   if (options.gpu_library != nullptr && checkpoint != nullptr) {
-    CountedModel model(options.runner.model);
-    check_weights(*checkpoint, model.model().parameters());
+    check_weights_of(options.runner.model, *checkpoint);
   }
   auto executor = std::make_unique<ThreadExecutor>(options);
   executor->start(checkpoint);

@@ -72,6 +72,15 @@ class BadCheckpoints(CliTest):
                 for env in (CPU, gpus()):
                     self.assert_error(run("plan", folder, env=env), 1, "stores multiples of 96")
 
+    def test_a_layer_that_is_not_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config = json.loads((GOLDENS / "ct-pack-4bit" / "config.json").read_text())
+            for group in config["quantization_config"]["config_groups"].values():
+                group["targets"] = ["model.layers.77.mlp.down_proj"]
+            (pathlib.Path(folder) / "config.json").write_text(json.dumps(config))
+            self.assert_error(run("plan", folder, env=CPU), 1, f"error: {folder}/config.json: quantization_config quantises the "
+                              "layer model.layers.77.mlp.down_proj, which the model does not have")
+
     def test_a_checkpoint_without_a_fault_meets_the_memory(self):
         for golden in ("gptq-act-order", "ct-pack-act-order", "ct-pack-4bit"):
             self.assert_error(self.load(GOLDENS / golden, env=gpus(fault="0:reserve:1")), 1, "of free memory")

@@ -115,7 +115,7 @@ class SameTokens(CliTest):
         plan = run("plan", "--kv-cache-dtype", "fp8", env=gpus())
         self.assertRegex(plan.stdout, r"kv cache .* fp8")
         self.assert_error(run("plan", "--kv-cache-dtype", "int8", env=gpus()), 1,
-                          "--kv-cache-dtype int8 needs the CPU (--device cpu); GPUs have kernels for fp8.")
+                          "--kv-cache-dtype int8 needs the CPU (--device cpu); GPUs have kernels for fp8 and fp8_e5m2.")
 
     def test_float8_weights_stay_so_where_the_gpu_multiplies_by_them(self):
         with model_copy(config__json=float8_lexicon_config(), without=("model.safetensors",)) as folder:

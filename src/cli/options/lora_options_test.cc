@@ -45,7 +45,7 @@ TEST(LoraModuleOption, SaysWhatIsWrong) {
 
 TEST(LoraOption, NothingNeedsNothing) {
   EXPECT_FALSE(lora_options_for(GivenAdapters{}).enabled);
-  EXPECT_THROW(lora_options_for(GivenAdapters{.copy_memory_bytes = 1}), UsageError);
+  EXPECT_THROW(lora_options_for(GivenAdapters{.adapters = {}, .copy_memory_bytes = 1}), UsageError);
 }
 
 TEST(LoraOption, NamesAreGivenOnce) {

@@ -56,8 +56,9 @@ std::string explain_preemptions(const RequestRecord& record) {
 }
 
 std::string explain_drafts(const RequestRecord& record) {
-  return fmt::format("Of {} that it was given, {} kept: it took {}.",
+  return fmt::format("Of {} that it was given, {} {} kept: it took {}.",
                      plural(record.draft_tokens, "draft token"), record.accepted_draft_tokens,
+                     record.accepted_draft_tokens == 1 ? "was" : "were",
                      plural(record.steps, "step"));
 }
 

@@ -216,7 +216,8 @@ TEST(ExplainRequest, SaysWhatTheEngineDid) {
   const auto sentences = explanation(busy);
   EXPECT_EQ(sentences.at(2),
             "It gave its KV blocks up to other requests 2 times, and computed its tokens again.");
-  EXPECT_EQ(sentences.at(3), "Of 40 draft tokens that it was given, 10 kept: it took 60 steps.");
+  EXPECT_EQ(sentences.at(3),
+            "Of 40 draft tokens that it was given, 10 were kept: it took 60 steps.");
   const auto json = nlohmann::json::parse(explain_request_json(busy));
   EXPECT_EQ(json["engine"]["steps"], 60);
   EXPECT_EQ(json["engine"]["preemptions"], 2);
