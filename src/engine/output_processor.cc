@@ -151,14 +151,16 @@ TakenTokens RequestState::append(size_t index, const SequenceUpdate& update, Clo
   }
   mark_preemptions(index, update.num_preemptions);
   if (update.token_ids.empty()) return {};
-  // A step brings one token that it sampled, and before it the drafts or forced text that it kept.
-  (had_forced ? metrics_.num_forced_tokens : metrics_.num_accepted_draft_tokens) +=
-      static_cast<int64_t>(update.token_ids.size()) - 1;
   changed_ = true;
   metrics_.total_s = seconds_between(arrival_, now);
   if (!has_token_) metrics_.ttft_s = metrics_.total_s;
   has_token_ = true;
-  return completions_[index].append(update, progress);
+  const TakenTokens taken = completions_[index].append(update, progress);
+  // A step brings one token that it sampled, and before it the drafts or forced text that it kept.
+  // A stop string may end the answer before the last of them.
+  (had_forced ? metrics_.num_forced_tokens : metrics_.num_accepted_draft_tokens) +=
+      std::min(taken.count, std::ssize(update.token_ids) - 1);
+  return taken;
 }
 
 void RequestState::abort() {

@@ -133,6 +133,25 @@ TEST_F(OutputProcessorTest, ALengthLimitKeepsAllThatCame) {
   EXPECT_EQ(outcome.text, tokenizer_.decode(token_ids));
 }
 
+// All but the last token of each step are drafts.
+TEST_F(OutputProcessorTest, DraftsBehindAStopStringAreNotCounted) {
+  const std::vector<int32_t> token_ids = encode("An apple is a round fruit that grows on trees.");
+  Request request;
+  request.prompt_token_ids = {1};
+  request.params.stop = {"round"};
+  RequestState state(std::make_shared<const Request>(std::move(request)), Clock::now(), {7},
+                     &tokenizer_);
+  SequenceUpdate update;
+  update.token_ids.push_back(token_ids.front());
+  state.append(0, update, Clock::now());
+  update.token_ids.truncate(0);
+  for (size_t i = 1; i < token_ids.size(); ++i) update.token_ids.push_back(token_ids[i]);
+  const TakenTokens taken = state.append(0, update, Clock::now());
+  EXPECT_TRUE(taken.stopped);
+  EXPECT_LT(taken.count, std::ssize(update.token_ids) - 1);
+  EXPECT_EQ(state.take_output().metrics.num_accepted_draft_tokens, taken.count);
+}
+
 TEST(RequestState, CountsStepsPreemptionsDraftsAndForcedText) {
   Request request;
   request.prompt_token_ids = {1};

@@ -47,9 +47,10 @@ class Speculative(CliTest):
         def answers(*arguments):
             with serving(*arguments, env=CPU) as server:
                 return [server.post("/v1/completions", {**REPEATING, **more})[2]["choices"]
-                        for more in ({}, {"n": 2, "temperature": 1, "seed": 3}, {"logprobs": 2}, {"stop": "zz"})]
+                        for more in ({}, {"n": 2, "temperature": 1, "seed": 3}, {"logprobs": 2}, {"stop": "IIIIIII"})]
 
         plain = answers()
+        self.assertEqual([choice["finish_reason"] for choice in plain[-1]], ["stop"])
         for method in METHODS:
             self.assertEqual(answers(*speculative(**method)), plain)
 
@@ -63,6 +64,14 @@ class Speculative(CliTest):
             self.assertGreater(asked["accepted_prediction_tokens"], 0)
             self.assertGreaterEqual(asked["rejected_prediction_tokens"], 0)
             self.assertGreater(asked["mean_acceptance_length"], 1)
+
+    def test_usage_counts_no_drafts_behind_a_stop(self):
+        # Each token is an I: the sampled one of each step follows drafts that were kept.
+        with serving(*speculative(**METHODS[0], num_speculative_tokens=16, adaptive=False), env=CPU) as server:
+            for count in range(2, 12):
+                usage = server.post("/v1/completions", {**REPEATING, "stop": "I" * count, "return_draft_usage": True})[2]["usage"]
+                self.assertEqual(usage["completion_tokens"], count)
+                self.assertLess(usage["completion_tokens_details"]["accepted_prediction_tokens"], count)
 
     def test_usage_counts_no_forced_text_as_drafts(self):
         schema = {"const": "cats like to sleep in the sun, and zebras do remember it."}
@@ -103,6 +112,11 @@ class Speculative(CliTest):
                   ({"method": "ngram", "num_speculative_tokens": 0}, "expected 1 to 16"),
                   ({"method": "ngram", "num_speculative_tokens": 100}, "expected 1 to 16"),
                   ({"method": "ngram", "prompt_lookup_min": 3, "prompt_lookup_max": 2}, "at most prompt_lookup_max"),
+                  ({"method": "ngram", "quantization": "int8"}, 'expected none with method "ngram"'),
+                  ({"method": "suffix", "draft_tensor_parallel_size": 7}, 'expected none with method "suffix"'),
+                  ({"method": "eagle", "model": str(LEXICON)}, f"the EAGLE head {LEXICON}: {LEXICON}/model.safetensors: the "
+                   "tensor model.embed_tokens.weight"),
+                  ({"method": "ngram", "synthetic_acceptance_length": 9.5}, "expected a number from 1 to 9"),
                   ({"method": "suffix", "suffix_decoding_max_tree_depth": 0}, "expected 2 to 256")]
         for values, expected in fields:
             self.assert_error(run("generate", "-p", "a", *speculative(**values), env=CPU), 1, expected)
