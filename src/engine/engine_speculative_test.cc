@@ -18,6 +18,7 @@ SpeculativeConfig ngram(int num_tokens) {
   config.num_speculative_tokens = num_tokens;
   config.prompt_lookup_min = 1;
   config.prompt_lookup_max = 3;
+  config.adaptive = false;
   return config;
 }
 
@@ -26,16 +27,25 @@ SpeculativeConfig suffix(int num_tokens) {
   config.method = "suffix";
   config.num_speculative_tokens = num_tokens;
   config.suffix_decoding_max_cached_requests = 5;
+  config.adaptive = false;
   return config;
 }
 
 TEST(EngineSpeculative, NgramDraftsChangeNoAnswer) {
   uint32_t seed = 21;
-  for (const int num_tokens : {1, 2, 4, 8}) {
+  for (int num_tokens = 1; num_tokens <= 8; ++num_tokens) {
     expect_same_answers(ngram(num_tokens), "qwen3-tied", seed++);
   }
   expect_same_answers(ngram(5), "qwen3-bf16", seed++);
   expect_same_answers(ngram(5), "mistral-sliding", seed++);
+}
+
+// How many there are depends on what steps take here.
+TEST(EngineSpeculative, DraftsThatEndWhereTheyCostTooMuchChangeNoAnswer) {
+  for (SpeculativeConfig config : {ngram(8), suffix(8)}) {
+    config.adaptive = true;
+    expect_same_answers(config, "qwen3-tied", 39);
+  }
 }
 
 TEST(EngineSpeculative, DraftsChangeNoAnswerOfNarrowCaches) {
@@ -45,7 +55,7 @@ TEST(EngineSpeculative, DraftsChangeNoAnswerOfNarrowCaches) {
 
 TEST(EngineSpeculative, SuffixDraftsChangeNoAnswer) {
   uint32_t seed = 31;
-  for (const int num_tokens : {1, 3, 8}) {
+  for (int num_tokens = 1; num_tokens <= 8; ++num_tokens) {
     expect_same_answers(suffix(num_tokens), "qwen3-tied", seed++);
   }
   expect_same_answers(suffix(6), "qwen3-bf16", seed++);
@@ -65,7 +75,6 @@ RequestOutput run_alone(const EngineConfig& config, const SamplingParams& params
   return run(config, {{.prompt = {1, 2, 3}, .params = params}}, {0}).at(0);
 }
 
-// How many drafts there are depends on what steps take here (speculator_test.cc tests how).
 TEST(EngineSpeculative, AnAnswerThatRepeatsItselfTakesFewerSteps) {
   EngineConfig config = base_config("qwen3-tied");
   const RequestOutput plain = run_alone(config, one_token_answer());

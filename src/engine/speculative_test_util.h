@@ -134,6 +134,7 @@ inline void expect_same_answers(const SpeculativeConfig& speculation, EngineConf
     }
   }
   EXPECT_GT(totals.num_preemptions, 0) << "the schedules were meant to preempt";
+  EXPECT_GT(totals.prefix_cache_hits, 0) << "prompts were meant to be found in the cache";
   EXPECT_GT(totals.num_accepted_drafts, 0) << "the answers were meant to repeat themselves";
 }
 
