@@ -21,6 +21,7 @@
 #include "engine/float8_test_models.h"
 #include "engine/lora_test_util.h"
 #include "engine/random_requests.h"
+#include "engine/speculative_test_util.h"
 #include "quire/async_llm.h"
 #include "quire/llm.h"
 
@@ -64,7 +65,7 @@ class LoraServing : public testing::Test {
     EngineConfig config = base_config(model);
     config.dtype = "float32";
     config.lora.enabled = true;
-    config.lora.max_lora_rank = 16;
+    config.lora.max_lora_rank = std::max(16, 1 + 3 * (num_adapters - 1));
     config.lora.max_loras = num_adapters;
     for (int i = 0; i < num_adapters; ++i) {
       RandomAdapter random = {.seed = static_cast<uint64_t>(i), .rank = 1 + 3 * i};
@@ -100,20 +101,20 @@ TEST_F(LoraServing, ResultsDoNotDependOnTheSchedule) {
       return std::uniform_int_distribution<int>(low, high)(random);
     };
     const std::string model = seed == 3 ? "qwen3-bf16" : kModel;
-    EngineConfig config = config_with(5, model);
+    EngineConfig config = config_with(8, model);
     if (seed == 3) config.dtype = "bfloat16";
     config.enable_prefix_caching = false;
     config.async_scheduling = false;
     std::vector<RandomRequest> requests = random_requests(random, LLMEngine(config).vocab_size());
     for (RandomRequest& request : requests) {
-      const int which = draw(0, 5);
+      const int which = draw(0, 8);
       if (which > 0) request.lora = std::string(1, static_cast<char>('a' + which - 1));
     }
     std::vector<RequestOutput> expected;
     for (const RandomRequest& request : requests) {
       expected.push_back(run(config, {request}, {0})[0]);
     }
-    for (int trial = 0; trial < 5; ++trial) {
+    for (int trial = 0; trial < 6; ++trial) {
       EngineConfig changed = config;
       changed.enable_prefix_caching = draw(0, 1) == 0;
       changed.async_scheduling = draw(0, 1) == 0;
@@ -121,7 +122,7 @@ TEST_F(LoraServing, ResultsDoNotDependOnTheSchedule) {
       changed.max_num_seqs = draw(1, 40);
       changed.threads = draw(1, 4);
       changed.num_gpu_blocks_override = ceil_div(160, 16) + draw(0, 6);
-      changed.lora.max_loras = draw(1, 5);
+      changed.lora.max_loras = draw(1, 8);
       changed.lora.max_cpu_loras = changed.lora.max_loras;
       if (trial == 3) {
         changed.speculative_config.emplace().method = "draft_model";
@@ -132,6 +133,7 @@ TEST_F(LoraServing, ResultsDoNotDependOnTheSchedule) {
         changed.speculative_config.emplace().method = "ngram";
         changed.speculative_config->prompt_lookup_min = 1;
       }
+      if (trial == 5 && model == kModel) changed.speculative_config = eagle("shared", 3);
       std::vector<int> arrival_steps;
       for (size_t i = 0; i < requests.size(); ++i) arrival_steps.push_back(draw(0, 30));
       const auto outputs = run(changed, requests, arrival_steps);
