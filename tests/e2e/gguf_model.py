@@ -14,8 +14,9 @@ import pathlib
 import struct
 
 ALIGNMENT = 32
-TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 8, "BF16": 30}
+TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 8, "Q4_K": 12, "Q6_K": 14, "BF16": 30}
 BLOCK_TYPES = ("Q4_0", "Q8_0")
+K_TYPES = ("Q4_K", "Q6_K")  # nothing is converted to these: tests make up their blocks
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Phi3ForCausalLM": "phi3",
                  "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}
 MODULES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
@@ -138,7 +139,22 @@ def q4_0(values):
 def values_of(kind, data):
     """What the blocks of a tensor stand for, as F32."""
     values = array.array("f")
-    if kind == "Q8_0":
+    if kind == "Q4_K":
+        for scale, least, packed, pairs in struct.iter_unpack("<ee12s128s", data):
+            factors = k_factors(packed)
+            for group in range(8):
+                numbers = [pair >> group % 2 * 4 & 15 for pair in pairs[group // 2 * 32:group // 2 * 32 + 32]]
+                factor, offset = scale * factors[0][group], least * factors[1][group]
+                values.extend(factor * number - offset for number in numbers)
+    elif kind == "Q6_K":
+        for low, high, factors, scale in struct.iter_unpack("<128s64s16se", data):
+            for i in range(256):
+                half, quarter, place = i // 128, i % 128 // 32, i % 32
+                number = low[64 * half + quarter % 2 * 32 + place] >> quarter // 2 * 4 & 15
+                number |= (high[32 * half + place] >> 2 * quarter & 3) << 4
+                factor = factors[i // 16] - (factors[i // 16] >> 7) * 256
+                values.append(scale * factor * (number - 32))
+    elif kind == "Q8_0":
         for scale, *numbers in struct.iter_unpack("<e32b", data):
             values.extend(scale * number for number in numbers)
     else:
@@ -146,6 +162,20 @@ def values_of(kind, data):
             values.extend(scale * ((pair & 15) - 8) for pair in pairs)
             values.extend(scale * ((pair >> 4) - 8) for pair in pairs)
     return values.tobytes()
+
+
+def k_factors(packed):
+    """The factors of Q4_K's eight scales, and of its eight minimums."""
+    low, high, mixed = packed[:4], packed[4:8], packed[8:]
+    return ([number & 63 for number in low] + [mixed[i] & 15 | low[i] >> 6 << 4 for i in range(4)],
+            [number & 63 for number in high] + [mixed[i] >> 4 | high[i] >> 6 << 4 for i in range(4)])
+
+
+def random_blocks(kind, count, random):
+    """`count` blocks of one of the K types, whose numbers are about 0.05 at most."""
+    if kind == "Q4_K":
+        return b"".join(struct.pack("<ee", 5e-5, 4e-4) + random.randbytes(140) for _ in range(count))
+    return b"".join(random.randbytes(208) + struct.pack("<e", 1.2e-5) for _ in range(count))
 
 
 def converted(dtype, data, kind):
@@ -282,8 +312,8 @@ def dequantised(gguf):
     """The same with F32 in place of blocks."""
     result = Gguf()
     result.entries = gguf.entries
-    result.tensors = [(name, shape, "F32", values_of(kind, data)) if kind in BLOCK_TYPES else (name, shape, kind, data)
-                      for name, shape, kind, data in gguf.tensors]
+    result.tensors = [(name, shape, "F32", values_of(kind, data)) if kind in BLOCK_TYPES + K_TYPES
+                      else (name, shape, kind, data) for name, shape, kind, data in gguf.tensors]
     return result
 
 
@@ -315,7 +345,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
     parser.add_argument("out")
-    parser.add_argument("--type", choices=sorted(TYPES))
+    parser.add_argument("--type", choices=sorted(TYPES.keys() - K_TYPES))
     parser.add_argument("--parts", type=int, default=1)
     arguments = parser.parse_args()
     print(write(convert(arguments.model, arguments.type), arguments.out, arguments.parts))

@@ -1,7 +1,9 @@
 """Models in GGUF: every command takes one, and computes what it does with the folder that it was made from."""
 
 import json
+import lzma
 import pathlib
+import random
 import struct
 import tempfile
 import unittest
@@ -173,6 +175,39 @@ class Tokenizers(CliTest):
                 self.assert_error(run("generate", path, "-p", "x", env=CPU), 1, "prompts as token ids")
 
 
+    def test_sentencepiece(self):
+        """Tokens with scores, bytes and control tokens, as Llama 2 has them."""
+        golden = SOURCE_DIR / "tests" / "golden" / "tokenizer" / "llama2-style"
+        tokenizer = json.loads((golden / "tokenizer.json").read_text())
+        cases = json.loads(lzma.open(golden / "cases.json.xz").read())["cases"]
+        tokens = {number: (token, 6 if len(token) == 6 and token.startswith("<0x") else 1)
+                  for token, number in tokenizer["model"]["vocab"].items()}
+        for added in tokenizer["added_tokens"]:
+            tokens[added["id"]] = (added["content"], 3 if added["special"] else 4)
+        count = len(tokens)
+        gguf = gguf_model.Gguf()
+        gguf_model.add_config(gguf, {
+            "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1, "max_position_embeddings": 256,
+            "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "rms_norm_eps": 1e-5})
+        gguf.string("tokenizer.ggml.model", "llama")
+        gguf.strings("tokenizer.ggml.tokens", [tokens[number][0] for number in range(count)])
+        gguf.integers("tokenizer.ggml.token_type", [tokens[number][1] for number in range(count)])
+        gguf.floats("tokenizer.ggml.scores", [-float(number) for number in range(count)])
+        for number, name in enumerate(("unknown", "bos", "eos")):
+            gguf.integer(f"tokenizer.ggml.{name}_token_id", number)
+        gguf.string("tokenizer.chat_template", "{{ bos_token }}{% for m in messages %}[{{ m['content'] }}]{% endfor %}")
+        gguf.tensors.append(("token_embd.weight", [count, 32], "F16", bytes(2 * 32 * count)))
+        with tempfile.TemporaryDirectory() as folder:
+            path = gguf_model.write(gguf, pathlib.Path(folder) / "llama.gguf")
+            texts = "".join(json.dumps({"text": case[0]}) + "\n" for case in cases)
+            result = run("tokenize", path, "--json", stdin=texts)
+            self.assert_ok(result)
+            answers = [json.loads(line) for line in result.stdout.split("\n") if line]  # texts have other ends of lines
+            self.assertEqual([answer["token_ids"] for answer in answers], [case[1] for case in cases])
+            chat = json.dumps({"messages": [{"role": "user", "content": "hi"}]}) + "\n"
+            self.assertEqual(json.loads(run("tokenize", path, "--json", stdin=chat).stdout)["token_ids"][0], 1)
+
+
 class Architectures(CliTest):
     """`quire check` finds the log-probabilities of the folder's weights again."""
 
@@ -204,6 +239,29 @@ class Architectures(CliTest):
                         results = [run("generate", file, *arguments, env=CPU) for file in (floats, path)]
                         self.assert_ok(results[1])
                         self.assertEqual(results[1].stdout, results[0].stdout)
+
+    def test_k_quants_compute_as_the_numbers_that_they_stand_for(self):
+        """Made-up blocks in two layers of the bundled model's shape, whose rows are whole blocks of 256."""
+        config = json.loads((LEXICON / "config.json").read_text()) | {"num_hidden_layers": 2}
+        dense = gguf_model.Gguf()
+        gguf_model.add_config(dense, config)
+        dense.string("tokenizer.ggml.model", "none")
+        gguf_model.add_weights(dense, LEXICON, config, None)
+        kept = [tensor for tensor in dense.tensors if tensor[0].startswith(("blk.0.", "blk.1.", "token_embd", "output"))]
+        arguments = ("--prompt-tokens", "1,2,3", "--json", "--logprobs", "2", "--max-tokens", "8", "--dtype", "float32")
+        for kind in gguf_model.K_TYPES:
+            with self.subTest(kind=kind), tempfile.TemporaryDirectory() as name:
+                folder, generator = pathlib.Path(name), random.Random(kind)
+                dense.tensors = [
+                    (tensor, shape, kind, gguf_model.random_blocks(kind, shape[0] * shape[1] // 256, generator))
+                    if tensor.startswith("blk.") and len(shape) == 2 and shape[1] % 256 == 0
+                    else (tensor, shape, stored, data) for tensor, shape, stored, data in kept]
+                path = gguf_model.write(dense, folder / "blocks.gguf")
+                floats = gguf_model.write(gguf_model.dequantised(dense), folder / "floats.gguf")
+                self.assertIn(f"GGUF {kind}", run("plan", path, env=CPU).stdout)
+                results = [run("generate", file, *arguments, env=CPU) for file in (floats, path)]
+                self.assert_ok(results[1])
+                self.assertEqual(results[1].stdout, results[0].stdout)
 
 
 if __name__ == "__main__":

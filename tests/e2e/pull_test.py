@@ -1,11 +1,14 @@
 """quire pull, against a server that behaves like the Hugging Face hub."""
 
 import json
+import pathlib
+import tempfile
 import unittest
 
+import gguf_model
 from fake_hub import COMMIT
 from pull_support import CONFIG, MODEL, NEEDED, WEIGHTS, PullTest
-from support import LEXICON, TIMEOUT_S, run
+from support import CPU, LEXICON, SOURCE_DIR, TIMEOUT_S, run
 
 
 class Healthy(PullTest):
@@ -157,6 +160,19 @@ class Gguf(PullTest):
         self.assertIn("Next: quire chat org/name:q4_k_m\n", result.stdout)
         # What is there is found without the hub; it is no sound GGUF file, though.
         self.assert_error(run("inspect", "org/name:Q4_K_M", env=self.environment()), 1, "does not begin with GGUF")
+
+    def test_a_model_runs_from_where_it_was_pulled(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = gguf_model.write(gguf_model.convert(
+                SOURCE_DIR / "tests/golden/models/qwen3-tied", "Q8_0"), pathlib.Path(folder) / "m.gguf")
+            self.hub.files = {"Name-Q4_K_M.gguf": b"four bits", "Name-Q8_0.gguf": path.read_bytes()}
+            arguments = ("--prompt-tokens", "1,2,3", "--max-tokens", "4", "--json")
+            expected = run("generate", path, *arguments, env=CPU)
+            self.assert_ok(expected)
+            self.assert_pulled(self.pull(model="org/name:Q8_0"), {"Name-Q8_0.gguf"})
+            result = run("generate", "org/name:Q8_0", *arguments, env=self.environment() | CPU)
+            self.assert_ok(result)
+            self.assertEqual(result.stdout, expected.stdout)
 
     def test_takes_all_parts(self):
         parts = {name for name in self.files if name.startswith("Q8_0/")}
