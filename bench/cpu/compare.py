@@ -40,11 +40,11 @@ class Quire:
     def __init__(self, binary, threads, options=()):
         self.binary, self.threads, self.options = binary, threads, options
 
-    def _bench(self, kind, model, batch, prompt, output):
+    def _bench(self, kind, model, batch, prompt, output, *more):
         answer = json.loads(llama_cpp.run(
             self.binary, "bench", "latency", model, "--device", "cpu", "--skip-tokenizer-init", "--json",
             "--threads", self.threads, "--num-iters", 1, "--batch", batch, "--input-len", prompt, "--output-len", output,
-            *self.options))
+            *self.options, *more))
         achieved, limit = LIMITS[kind]
         return answer[f"{kind}_tokens_per_s"], answer[achieved] / answer[limit]
 
@@ -53,6 +53,9 @@ class Quire:
 
     def decode(self, model, tokens, context):
         return self._bench("decode", model, 1, max(1, context), tokens + 1)
+
+    def decode_int8_cache(self, model, tokens, context):
+        return self._bench("decode", model, 1, context, tokens + 1, "--kv-cache-dtype", "int8")
 
     def streams(self, model, count, prompt, tokens):
         return self._bench("decode", model, count, prompt, tokens + 1)
@@ -77,6 +80,7 @@ def rows_of(smoke):
     return [(f"prefill of {512 // size}", "prefill", (512 // size,)),
             ("decode, 1 stream", "decode", (64 // size, 0)),
             (f"decode, 1 stream at {8192 // size}", "decode", (32 // size, 8192 // size)),
+            (f"decode, 1 stream at {8192 // size}, int8 cache", "decode_int8_cache", (32 // size, 8192 // size)),
             ("decode, 16 streams", "streams", (16, 128 // size, 32 // size)),
             ("decode, 64 streams", "streams", (64, 128 // size, 32 // size))]
 

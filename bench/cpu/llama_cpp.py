@@ -65,6 +65,9 @@ class LlamaCpp:
     def decode(self, model, tokens, context):
         return self._bench(model, "-p", 0, "-n", tokens, "-d", context)
 
+    def decode_int8_cache(self, model, tokens, context):
+        return self._bench(model, "-p", 0, "-n", tokens, "-d", context, "-fa", "on", "-ctk", "q8_0", "-ctv", "q8_0")
+
     def streams(self, model, count, prompt, tokens):
         lines = run(self.programs / "llama-batched-bench", "-m", model, "-t", self.threads, "-c",
                     count * (prompt + tokens), "-b", 2048, "-npp", prompt, "-ntg", tokens, "-npl", count,

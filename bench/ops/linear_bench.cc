@@ -17,6 +17,15 @@ Weight dense_weight(DType dtype, int64_t n, int64_t k, std::vector<float>& sourc
   return weight;
 }
 
+Weight float8_weight(int64_t n, int64_t k, const std::vector<float>& source) {
+  std::vector<Float8E4M3> rounded(source.begin(), source.end());
+  std::vector<float> scales(static_cast<size_t>(n), 0.01f);
+  Weight weight(WeightFormat::float8(), n, k);
+  weight.pack_rows(0, Tensor(rounded.data(), DType::kFloat8E4M3, {n, k}));
+  weight.set_scales(0, Tensor(scales.data(), DType::kFloat32, {n, 1}));
+  return weight;
+}
+
 // Every value of the format in turn.
 Weight integer_weight(const WeightFormat& format, int64_t n, int64_t k) {
   const int values = format.kind == ops::WeightKind::kInt4 ? 16 : 256;
@@ -34,6 +43,12 @@ Weight integer_weight(const WeightFormat& format, int64_t n, int64_t k) {
   return weight;
 }
 
+Weight make_weight(const WeightFormat& format, int64_t n, int64_t k, std::vector<float>& source) {
+  if (format.is_integer()) return integer_weight(format, n, k);
+  if (format.has_scales()) return float8_weight(n, k, source);
+  return dense_weight(format.dtype, n, k, source);
+}
+
 void linear(benchmark::State& state, const WeightFormat& format) {
   const int64_t rows = state.range(0);
   const int64_t n = state.range(1);
@@ -41,15 +56,13 @@ void linear(benchmark::State& state, const WeightFormat& format) {
   // Several copies, so that the weights of few rows come from memory and not from the cache.
   const auto weight_bytes = static_cast<int64_t>(Weight(format, n, k).bytes());
   const int64_t copies = rows > 64 ? 1 : std::max<int64_t>(1, (int64_t{256} << 20) / weight_bytes);
-  std::vector<float> source = random_values(format.is_dense() ? n * k : 0);
+  std::vector<float> source = random_values(format.is_integer() ? 0 : n * k);
   std::vector<Weight> weights;
-  for (int64_t i = 0; i < copies; ++i) {
-    weights.push_back(format.is_dense() ? dense_weight(format.dtype, n, k, source)
-                                        : integer_weight(format, n, k));
-  }
+  for (int64_t i = 0; i < copies; ++i) weights.push_back(make_weight(format, n, k, source));
   std::vector<float> in = random_values(rows * k);
   std::vector<float> out(static_cast<size_t>(rows * n));
-  Machine machine(format.dtype);
+  // Weights of float8 meet activations of float32.
+  Machine machine(format.dtype == DType::kFloat8E4M3 ? DType::kFloat32 : format.dtype);
   size_t next = 0;
   for (auto _ : state) {
     ops::linear(machine.stream, Tensor(in.data(), DType::kFloat32, {rows, k}),
@@ -84,6 +97,7 @@ BENCHMARK_CAPTURE(linear, int8_32, integers(8, 32))->Apply(shapes);
 BENCHMARK_CAPTURE(linear, int4_32, integers(4, 32))->Apply(shapes);
 BENCHMARK_CAPTURE(linear, int8_128, integers(8, 128))->Apply(shapes);
 BENCHMARK_CAPTURE(linear, int4_128, integers(4, 128))->Apply(shapes);
+BENCHMARK_CAPTURE(linear, fp8, WeightFormat::float8())->Apply(shapes);
 BENCHMARK_CAPTURE(linear, bf16, DType::kBFloat16)->Apply(shapes);
 BENCHMARK_CAPTURE(linear, f32, DType::kFloat32)->Apply(shapes);
 
