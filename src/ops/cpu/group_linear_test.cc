@@ -102,6 +102,12 @@ Integers random_integers(WeightFormat format, int64_t n, int64_t k, std::mt19937
   return made;
 }
 
+WeightFormat unsigned_int4(DType scale_dtype, bool has_offsets = true) {
+  WeightFormat format = WeightFormat::integers(4, 32, has_offsets, scale_dtype);
+  format.is_unsigned = true;
+  return format;
+}
+
 std::vector<WeightFormat> all_formats() {
   std::vector<WeightFormat> formats;
   for (const int bits : {8, 4}) {
@@ -119,8 +125,7 @@ std::vector<WeightFormat> all_formats() {
   }
   for (const bool has_offsets : {false, true}) {
     for (const DType scale_dtype : {DType::kFloat32, DType::kInt8}) {
-      formats.push_back(WeightFormat::integers(4, 32, has_offsets, scale_dtype));
-      formats.back().is_unsigned = true;
+      formats.push_back(unsigned_int4(scale_dtype, has_offsets));
     }
   }
   return formats;
@@ -375,7 +380,9 @@ TEST_P(GroupLinearTest, ARowDoesNotDependOnItsNeighbours) {
   Stream alone(one, GetParam()), together(three, GetParam());
   for (const WeightFormat& format :
        {rounding(WeightFormat::integers(8, 32)), rounding(WeightFormat::integers(4, 32, true)),
-        rounding(WeightFormat::integers(4, 0)), WeightFormat::integers(4, 64)}) {
+        rounding(WeightFormat::integers(4, 0)), WeightFormat::integers(4, 64),
+        rounding(WeightFormat::integers(8, 16, false, DType::kInt8)),
+        rounding(unsigned_int4(DType::kFloat32)), rounding(unsigned_int4(DType::kInt8))}) {
     for (const auto& [rows, n, k] :
          {std::array<int64_t, 3>{110, 130, 1300}, {37, 64, 4500}, {1100, 20, 70}}) {
       const Weight weight = random_integers(format, n, k, random).weight();
