@@ -514,10 +514,12 @@ const Tokenizer& EngineCore::tokenizer() const {
 
 const ChatTemplate& EngineCore::chat_template() const {
   if (!chat_template_) {
-    throw Error(fmt::format(
-        "{} has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json); "
-        "it may be a base model: give prompts as text.",
-        setup_.folder.string()));
+    throw Error(
+        fmt::format("{} has no chat template ({}); it may be a base model: give prompts as text.",
+                    setup_.folder.string(),
+                    setup_.folder.extension() == ".gguf"
+                        ? "the key tokenizer.chat_template"
+                        : "chat_template.jinja, or chat_template in tokenizer_config.json"));
   }
   return *chat_template_;
 }

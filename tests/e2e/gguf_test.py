@@ -155,10 +155,13 @@ class Damaged(CliTest):
         def refuse(path, *fragments):
             self.assert_error(run("generate", path, "--prompt-tokens", "1", env=CPU), 1, *fragments)
 
-        refuse(change(lambda *tensor: []), "lack the tensor blk.0.attn_output.weight of shape [32, 64]",
-               "which the model that the file's metadata describes needs")
+        refuse(change(lambda *tensor: []), "m.gguf: The checkpoint's files lack the tensor blk.0.attn_output.weight",
+               "of shape [32, 64], which the model that the file's metadata describes needs")
         refuse(change(lambda *tensor: [tensor, ("blk.0.other.weight", *tensor[1:])]),
                "the tensor blk.0.other.weight ([32, 64] F32) is no part of the model")
+        infinite = struct.pack("<e32b", float("inf"), *range(32)) * 64
+        refuse(change(lambda name, shape, *rest: [(name, shape, "Q8_0", infinite)]),
+               "m.gguf: the tensor blk.0.attn_output.weight: a block has a scale that is infinite or no number")
         refuse(change(lambda name, shape, *rest: [(name, shape[::-1], *rest)]),
                "the tensor blk.0.attn_output.weight is [64, 32] F32; the file's metadata makes its shape [32, 64]")
 
@@ -173,7 +176,6 @@ class Tokenizers(CliTest):
                 path = gguf_model.write(gguf, pathlib.Path(folder) / "model.gguf")
                 self.assert_ok(run("generate", path, "--prompt-tokens", "1,2,3", "--max-tokens", "2", env=CPU))
                 self.assert_error(run("generate", path, "-p", "x", env=CPU), 1, "prompts as token ids")
-
 
     def test_sentencepiece(self):
         """Tokens with scores, bytes and control tokens, as Llama 2 has them."""
@@ -206,6 +208,15 @@ class Tokenizers(CliTest):
             self.assertEqual([answer["token_ids"] for answer in answers], [case[1] for case in cases])
             chat = json.dumps({"messages": [{"role": "user", "content": "hi"}]}) + "\n"
             self.assertEqual(json.loads(run("tokenize", path, "--json", stdin=chat).stdout)["token_ids"][0], 1)
+
+
+    def test_a_chat_needs_a_template(self):
+        with tempfile.TemporaryDirectory() as folder:
+            gguf = gguf_model.convert(LEXICON)
+            gguf.entries = [entry for entry in gguf.entries if b"tokenizer.chat_template" not in entry]
+            path = gguf_model.write(gguf, pathlib.Path(folder) / "base.gguf")
+            self.assert_error(run("generate", path, "--chat", "-p", "x", env=CPU), 1,
+                              "base.gguf has no chat template (the key tokenizer.chat_template)")
 
 
 class Architectures(CliTest):
