@@ -2,11 +2,15 @@
 // log-probabilities are the same by itself and in any random schedule.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "base/ceil_div.h"
 #include "base/sanitized_test_util.h"
+#include "base/temporary_folder_test_util.h"
 #include "engine/random_requests.h"
+#include "loader/gguf_test_util.h"
 
 namespace quire {
 namespace {
@@ -14,11 +18,13 @@ namespace {
 using namespace engine_test;  // NOLINT(google-build-using-namespace)
 
 void expect_independence(const std::string& model, const std::string& dtype, uint32_t seed,
-                         const std::string& kv_cache_dtype = "auto") {
+                         const std::string& kv_cache_dtype = "auto",
+                         const std::string& quantization = "none") {
   std::mt19937 random(seed);
   EngineConfig config = base_config(model);
   config.dtype = dtype;
   config.kv_cache_dtype = kv_cache_dtype;
+  config.quantization = quantization;
   config.enable_prefix_caching = false;
   config.async_scheduling = false;
   const std::vector<RandomRequest> requests =
@@ -71,6 +77,77 @@ TEST(EngineProperty, ResultsOfNarrowCachesDoNotDependOnTheSchedule) {
   expect_independence("qwen3-bf16", "bfloat16", 9, "int8");
   expect_independence("qwen3-bf16", "bfloat16", 10, "fp8");
   expect_independence("mistral-sliding", "float32", 11, "int8");
+}
+
+TEST(EngineProperty, ResultsOfRoundedWeightsDoNotDependOnTheSchedule) {
+  expect_independence("qwen3-bf16", "bfloat16", 12, "auto", "int8");
+  expect_independence("qwen3-bf16", "bfloat16", 13, "auto", "int4");
+  expect_independence("qwen3-bf16", "bfloat16", 14, "auto", "fp8");
+  expect_independence("qwen3-tied", "float32", 15, "auto", "int4");
+}
+
+// Random Q4_0 blocks of one scale, 2^-7 (`shape` has whole blocks), or ones.
+std::string gguf_data(const std::vector<uint64_t>& shape, std::mt19937& random) {
+  std::string data;
+  if (shape.size() == 1) {
+    for (uint64_t i = 0; i < shape[0]; ++i) data += number_bytes(1.0f);
+    return data;
+  }
+  constexpr uint64_t kBlock = 32;
+  for (uint64_t block = 0; block < shape[0] * shape[1] / kBlock; ++block) {
+    data += number_bytes<uint16_t>(0x2000);
+    for (uint64_t i = 0; i < kBlock / 2; ++i) data += static_cast<char>(random());
+  }
+  return data;
+}
+
+// A tiny Qwen3 with tied embeddings.
+std::string gguf_of_blocks() {
+  constexpr uint32_t kF32 = 0, kQ4_0 = 2;
+  std::mt19937 random(1);
+  GgufWriter writer;
+  writer.text("general.architecture", "qwen3").text("tokenizer.ggml.model", "none");
+  writer.number("qwen3.attention.layer_norm_rms_epsilon", 1e-5f);
+  writer.number("qwen3.rope.freq_base", 10000.0f);
+  for (const auto& [key, value] : {std::pair<const char*, uint32_t>{"vocab_size", 96},
+                                   {"block_count", 2},
+                                   {"context_length", 256},
+                                   {"embedding_length", 64},
+                                   {"feed_forward_length", 96},
+                                   {"attention.head_count", 4},
+                                   {"attention.head_count_kv", 2},
+                                   {"attention.key_length", 16},
+                                   {"attention.value_length", 16}}) {
+    writer.integer(std::string("qwen3.") + key, value);
+  }
+  const auto add = [&](const std::string& name, const std::vector<uint64_t>& shape) {
+    writer.tensor(name + ".weight", shape.size() == 1 ? kF32 : kQ4_0, shape,
+                  gguf_data(shape, random));
+  };
+  add("token_embd", {96, 64});
+  add("output_norm", {64});
+  for (const std::string layer : {"blk.0.", "blk.1."}) {
+    add(layer + "attn_norm", {64});
+    add(layer + "attn_q", {64, 64});
+    add(layer + "attn_k", {32, 64});
+    add(layer + "attn_v", {32, 64});
+    add(layer + "attn_q_norm", {16});
+    add(layer + "attn_k_norm", {16});
+    add(layer + "attn_output", {64, 64});
+    add(layer + "ffn_norm", {64});
+    add(layer + "ffn_gate", {96, 64});
+    add(layer + "ffn_up", {96, 64});
+    add(layer + "ffn_down", {64, 96});
+  }
+  return writer.str();
+}
+
+TEST(EngineProperty, ResultsOfBlocksOfGgufDoNotDependOnTheSchedule) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "m.gguf";
+  std::ofstream(path, std::ios::binary) << gguf_of_blocks();
+  expect_independence(path.string(), "auto", 16);  // activations int8
+  expect_independence(path.string(), "float32", 17);
 }
 
 void expect_repeats_of_two_ranks(const std::string& kv_cache_dtype) {
