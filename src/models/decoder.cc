@@ -10,7 +10,6 @@
 
 #include "base/check.h"
 #include "models/matrix_formats.h"
-#include "ops/embedding.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -20,14 +19,6 @@ constexpr std::string_view kEmbedding = "model.embed_tokens";
 constexpr std::string_view kOutput = "lm_head";
 constexpr std::string_view kFinalNorm = "model.norm";
 constexpr std::string_view kLayers = "model.layers.";
-
-PackedModules packed_modules() {
-  return {{"q_proj", {"qkv_proj", 0}},
-          {"k_proj", {"qkv_proj", 1}},
-          {"v_proj", {"qkv_proj", 2}},
-          {"gate_proj", {"gate_up_proj", 0}},
-          {"up_proj", {"gate_up_proj", 1}}};
-}
 
 // The part of the model that a stage holds.
 struct Stage {
@@ -51,35 +42,6 @@ Stage stage_of(const ModelOptions& options) {
   return {options.first_layer, last, embeds, computes_logits,
           has_output_layer && !(options.config.tie_word_embeddings && embeds)};
 }
-
-}  // namespace
-
-Placement matrix_placement(const ModelOptions& options) {
-  Placement place{.dtype = options.dtype,
-                  .at = {options.rank, options.size},
-                  .device = options.device,
-                  .rounding = options.rounding,
-                  .has_kv_scales = options.has_kv_scales};
-  const auto& quantization = options.config.quantization;
-  const bool names_dense_layers = quantization && !quantization->is_gguf();
-  if (options.rounding == WeightRounding::kFloat8 && names_dense_layers) {
-    place.rounding = WeightRounding::kNone;
-  }
-  return place;
-}
-
-// Errors in the tables cost more than in other matrices.
-Placement table_placement(const ModelOptions& options) {
-  Placement place = matrix_placement(options);
-  place.may_be_quantised = false;
-  const bool stays_dense = options.rounding == WeightRounding::kFloat8 || !options.device.is_cpu();
-  if (place.rounding != WeightRounding::kNone) {
-    place.rounding = stays_dense ? WeightRounding::kNone : WeightRounding::kInt8;
-  }
-  return place;
-}
-
-namespace {
 
 // The modules that the checkpoint has in the place of the fused module of this name, in the order
 // of its parts.
@@ -130,50 +92,6 @@ MlpConfig mlp_config(const ModelConfig& config, const DecoderOptions& decoder, i
           .down_format = layer_format(config, decoder, layer, "mlp", "down_proj")};
 }
 
-void check_divides(std::string_view field, int64_t value, int size) {
-  if (value % size == 0) return;
-  throw Error(
-      fmt::format("--tensor-parallel-size is {}, but the model's {} is {}; choose a size that "
-                  "divides it.",
-                  size, field, value));
-}
-
-}  // namespace
-
-const ModelOptions& checked_decoder_options(const ModelOptions& options) {
-  const ModelConfig& config = options.config;
-  if (config.hidden_act != "silu") {
-    throw Error(fmt::format("config.json: hidden_act is \"{}\"; {} is supported with \"silu\".",
-                            config.hidden_act, config.architecture));
-  }
-  check(options.dtype == DType::kFloat32 || options.dtype == DType::kBFloat16 ||
-            (options.dtype == DType::kFloat16 && !options.device.is_cpu()),
-        "weights are float32 or bfloat16 in memory, or on a GPU float16");
-  check(options.size >= 1 && options.rank >= 0 && options.rank < options.size,
-        "a rank is a place in its group");
-  check(options.max_model_len >= 1, "a model has positions");
-  check_divides("num_attention_heads", config.num_attention_heads, options.size);
-  check_divides("intermediate_size", config.intermediate_size, options.size);
-  if (config.num_key_value_heads % options.size != 0 &&
-      options.size % config.num_key_value_heads != 0) {
-    throw Error(
-        fmt::format("--tensor-parallel-size is {}, but the model's num_key_value_heads is {}; "
-                    "choose a size that divides it or is a multiple of it.",
-                    options.size, config.num_key_value_heads));
-  }
-  const RopeConfig& rope = config.rope;
-  if (!rope.can_rotate(config.head_dim)) {
-    throw Error(
-        fmt::format("config.json: head_dim {} times partial_rotary_factor {} makes {} "
-                    "rotary elements; expected an even number, at least {}.",
-                    config.head_dim, rope.partial_rotary_factor, rope.rotary_dim(config.head_dim),
-                    rope.min_rotary_dim()));
-  }
-  return options;
-}
-
-namespace {
-
 // Whether the checkpoint tensor is the module's weight, or one of those that it is stored in where
 // it is quantised.
 bool is_weight_of(std::string_view module, std::string_view tensor) {
@@ -196,34 +114,9 @@ bool belongs_to_another_stage(std::string_view name, const Stage& stage, int64_t
          (is_weight_of(kFinalNorm, name) && !stage.computes_logits);
 }
 
-// Memory of a layer's parameters.
-template <typename Layer>
-size_t bytes_of(Layer& layer) {
-  ParameterMap parameters;
-  layer.add_parameters("", parameters);
-  return parameters.bytes();
-}
-
-template <typename Layer>
-void add_matrices(Layer& layer, MemoryItem& item) {
-  item.bytes += bytes_of(layer);
-  std::vector<MatrixProduct> products;
-  layer.add_products(products);
-  for (const MatrixProduct& product : products) item.formats.insert(describe(product));
-}
-
 MemoryItem item_of(std::string name, std::optional<VocabTable>& table) {
   if (!table) return {std::move(name), 0, {}};
-  return {std::move(name), bytes_of(*table), {describe(table->product(""))}};
-}
-
-// `input`: of the layer at this place in the model; behind the last one that of its output layer.
-void hand_out(ForwardContext& context, int64_t layer, const Tensor& input) {
-  const AuxStates& aux = *context.aux;
-  const auto found = std::ranges::find(aux.layers, layer);
-  if (found == aux.layers.end()) return;
-  const int64_t first = (found - aux.layers.begin()) * input.dim(1);
-  ops::gather_rows(context.stream, input, aux.rows, aux.out.columns(first, first + input.dim(1)));
+  return {std::move(name), parameter_bytes(*table), {describe(table->product(""))}};
 }
 
 // Both of its tensors as one, on a GPU.
@@ -254,64 +147,6 @@ std::vector<std::string> linear_layers_of_decoder(const ModelConfig& config,
   }
   if (!config.tie_word_embeddings) names.emplace_back(kOutput);
   return names;
-}
-
-DecoderLayer::DecoderLayer(const AttentionConfig& attention, const MlpConfig& mlp,
-                           const Placement& place)
-    : input_norm_(place, attention.hidden_size, attention.norm_eps),
-      attention_(attention, place),
-      post_attention_norm_(place, attention.hidden_size, attention.norm_eps),
-      mlp_(mlp, place) {}
-
-void DecoderLayer::add_parameters(const std::string& name, ParameterMap& parameters) {
-  input_norm_.add_parameters(name + ".input_layernorm", parameters);
-  attention_.add_parameters(name + ".self_attn", parameters);
-  post_attention_norm_.add_parameters(name + ".post_attention_layernorm", parameters);
-  mlp_.add_parameters(name + ".mlp", parameters);
-}
-
-void DecoderLayer::add_lora_sites(const std::string& name, LoraSites& sites) const {
-  input_norm_.add_lora_sites(name + ".input_layernorm", sites);
-  attention_.add_lora_sites(name + ".self_attn", sites);
-  post_attention_norm_.add_lora_sites(name + ".post_attention_layernorm", sites);
-  mlp_.add_lora_sites(name + ".mlp", sites);
-}
-
-void DecoderLayer::add_memory(DecoderMemory& memory) {
-  add_matrices(attention_, memory.attention);
-  add_matrices(mlp_, memory.mlp);
-  memory.norms.bytes += bytes_of(input_norm_) + bytes_of(post_attention_norm_);
-}
-
-void DecoderLayer::add_products(std::vector<MatrixProduct>& products) const {
-  attention_.add_products(products);
-  mlp_.add_products(products);
-}
-
-bool DecoderLayer::describe(ops::DecoderStepLayer& layer, const GpuLora* adapters) const {
-  layer.input_norm = input_norm_.weight();
-  layer.post_norm = post_attention_norm_.weight();
-  return attention_.describe(layer, adapters) && mlp_.describe(layer, adapters);
-}
-
-void DecoderLayer::forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& cache,
-                           int64_t layer, const IntermediateTensors& state) const {
-  const auto& [hidden, residual] = state;
-  {
-    const Arena::Scope scope(context.arena);
-    LinearInput input = attention_.input(context, hidden);
-    if (layer == 0) {
-      input_norm_.forward(context, residual, input);
-    } else {
-      input_norm_.forward_add(context, hidden, residual, input);
-    }
-    if (context.aux != nullptr) hand_out(context, layer, residual);
-    attention_.forward(context, cos_sin, cache, input, hidden);
-  }
-  const Arena::Scope scope(context.arena);
-  LinearInput input = mlp_.input(context, hidden);
-  post_attention_norm_.forward_add(context, hidden, residual, input);
-  mlp_.forward(context, input, hidden);
 }
 
 Decoder::Decoder(const ModelOptions& options, const DecoderOptions& decoder)
@@ -390,7 +225,7 @@ LoraSites Decoder::lora_sites() const {
 std::vector<MemoryItem> Decoder::memory() {
   DecoderMemory memory;
   for (const auto& layer : layers_) layer->add_memory(memory);
-  if (final_norm_) memory.norms.bytes += bytes_of(*final_norm_);
+  if (final_norm_) memory.norms.bytes += parameter_bytes(*final_norm_);
   return {item_of("embedding", embed_tokens_),
           memory.attention,
           memory.mlp,
@@ -465,9 +300,7 @@ IntermediateTensors Decoder::forward(ForwardContext& context,
   } else {
     run_layers(context, state);
   }
-  if (final_norm_ && context.aux != nullptr) {
-    hand_out(context, config_.num_hidden_layers, state.hidden);
-  }
+  if (final_norm_) hand_out(context, config_.num_hidden_layers, state.hidden);
   return state;
 }
 

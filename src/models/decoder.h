@@ -10,69 +10,20 @@
 #include <string>
 #include <vector>
 
-#include "layers/attention.h"
 #include "layers/embedding.h"
-#include "layers/mlp.h"
 #include "layers/norm.h"
 #include "layers/rotary.h"
+#include "models/decoder_layer.h"
+#include "models/decoder_options.h"
 #include "models/model.h"
 #include "ops/decoder_step.h"
 
 namespace quire {
 
-// What a family adds to ModelConfig.
-struct DecoderOptions {
-  bool qkv_bias = false;
-  bool o_bias = false;
-  bool mlp_bias = false;
-  bool qk_norm = false;  // RMSNorm of each query and key head, before the rotary embedding
-  // The checkpoint has qkv_proj and gate_up_proj, not q_proj, k_proj, v_proj, gate_proj and
-  // up_proj.
-  bool fused_checkpoint = false;
-};
-
 // Names of a checkpoint's linear layers, layer by layer, then the output layer's if it has one of
 // its own.
 std::vector<std::string> linear_layers_of_decoder(const ModelConfig& config,
                                                   const DecoderOptions& decoder);
-
-// Where the matrices of a decoder are, and its tables with a row for each token.
-Placement matrix_placement(const ModelOptions& options);
-Placement table_placement(const ModelOptions& options);
-// The options themselves; throws Error where they cannot be run.
-const ModelOptions& checked_decoder_options(const ModelOptions& options);
-
-// What the layers' weights take.
-struct DecoderMemory {
-  MemoryItem attention = {.name = "attention weights", .formats = {}};
-  MemoryItem mlp = {.name = "MLP weights", .formats = {}};
-  MemoryItem norms = {.name = "norm weights", .formats = {std::string(name_of(DType::kFloat32))}};
-};
-
-class DecoderLayer {
- public:
-  DecoderLayer(const AttentionConfig& attention, const MlpConfig& mlp, const Placement& place);
-
-  void add_parameters(const std::string& name, ParameterMap& parameters);
-  void add_lora_sites(const std::string& name, LoraSites& sites) const;
-  void add_memory(DecoderMemory& memory);
-  void add_products(std::vector<MatrixProduct>& products) const;
-
-  // As Attention and Mlp have it.
-  bool describe(ops::DecoderStepLayer& layer, const GpuLora* adapters) const;
-  const Attention& attention() const { return attention_; }
-
-  // Works in place. `layer`: its place in the model. In the first `hidden` doesn't hold anything
-  // yet: the embedding is in `residual`.
-  void forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& cache,
-               int64_t layer, const IntermediateTensors& state) const;
-
- private:
-  RmsNorm input_norm_;
-  Attention attention_;
-  RmsNorm post_attention_norm_;
-  Mlp mlp_;
-};
 
 class Decoder final : public Model {
  public:

@@ -70,13 +70,6 @@ MlpConfig eagle_mlp(const ModelOptions& options, int64_t layer) {
           .down_format = eagle_format(options, layer, "mlp", {"down_proj"})};
 }
 
-template <typename Part>
-size_t bytes_of_part(Part& part) {
-  ParameterMap parameters;
-  part.add_parameters("", parameters);
-  return parameters.bytes();
-}
-
 }  // namespace
 
 EagleHead::EagleHead(const ModelOptions& options)
@@ -110,11 +103,7 @@ void EagleHead::share(const VocabTables& target, const Tensor& row_ids) {
 }
 
 ParameterMap EagleHead::parameters() {
-  ParameterMap parameters({{"q_proj", {"qkv_proj", 0}},
-                           {"k_proj", {"qkv_proj", 1}},
-                           {"v_proj", {"qkv_proj", 2}},
-                           {"gate_proj", {"gate_up_proj", 0}},
-                           {"up_proj", {"gate_up_proj", 1}}});
+  ParameterMap parameters(packed_modules());
   fc_.add_parameters("fc", parameters);
   if (own_embedding_) own_embedding_->add_parameters("embed_tokens", parameters);
   const std::string& name = eagle_.first_layer;
@@ -142,27 +131,23 @@ ParameterMap EagleHead::parameters() {
 std::vector<MemoryItem> EagleHead::memory() {
   DecoderMemory memory;
   for (const auto& layer : layers_) layer->add_memory(memory);
-  std::vector<MatrixProduct> attention, mlp;
-  first_.attention.add_products(attention);
-  first_.mlp.add_products(mlp);
-  memory.attention.bytes += bytes_of_part(first_.attention);
-  memory.mlp.bytes += bytes_of_part(first_.mlp);
-  for (const MatrixProduct& product : attention) memory.attention.formats.insert(describe(product));
-  for (const MatrixProduct& product : mlp) memory.mlp.formats.insert(describe(product));
-  memory.norms.bytes += bytes_of_part(first_.post_attention_norm) + bytes_of_part(final_norm_);
+  add_matrices(first_.attention, memory.attention);
+  add_matrices(first_.mlp, memory.mlp);
+  memory.norms.bytes += parameter_bytes(first_.post_attention_norm) + parameter_bytes(final_norm_);
   for (auto* norm : {&first_.input_norm, &first_.hidden_norm}) {
-    if (*norm) memory.norms.bytes += bytes_of_part(**norm);
+    if (*norm) memory.norms.bytes += parameter_bytes(**norm);
   }
   std::vector<MemoryItem> items = {
       memory.attention,
       memory.mlp,
       memory.norms,
-      {"fc", bytes_of_part(fc_), {describe(fc_.product("fc"))}},
+      {"fc", parameter_bytes(fc_), {describe(fc_.product("fc"))}},
       {"rotary table", rotary_.bytes(), {std::string(name_of(DType::kFloat32))}}};
   const std::pair<const char*, std::optional<VocabTable>*> tables[] = {
       {"embedding", &own_embedding_}, {"output layer", &own_output_}};
   for (const auto& [name, table] : tables) {
-    if (*table) items.push_back({name, bytes_of_part(**table), {describe((*table)->product(""))}});
+    if (*table)
+      items.push_back({name, parameter_bytes(**table), {describe((*table)->product(""))}});
   }
   return items;
 }
