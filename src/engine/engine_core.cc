@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <utility>
 
@@ -53,17 +52,6 @@ std::unique_ptr<AnswerCompiler> make_answer_compiler(const EngineSetup& setup,
   return std::make_unique<AnswerCompiler>(tokenizer, std::move(options));
 }
 
-// For EngineConfig::target_step_s: prompt tokens of a step before any step was timed; the least
-// number; the weight of the newest step in the mean.
-constexpr int64_t kFirstChunk = 128;
-constexpr int64_t kLeastChunk = 32;
-constexpr double kSmoothing = 0.3;
-// While no sequence waits for its next token, a step has this many prompt tokens (more would not
-// make matrix products faster), if it takes at most this many times longer.
-constexpr double kEfficientChunk = 512;
-constexpr double kIdleStretch = 4;
-// The most prompt tokens that a prompt token with log-probabilities may count as.
-constexpr double kMostPromptLogprobsCost = 1000;
 // If a step with prompts takes longer than this, in seconds, it is awaited before the next is
 // scheduled: so a request that comes meanwhile is in the next step, not in the one after it. The
 // time to schedule, below a millisecond, is then not hidden behind a step, but it is less than a
@@ -97,6 +85,7 @@ EngineCore::EngineCore(const EngineConfig& config, MemoryReserve* memory_reserve
       answer_masks_(std::make_shared<AnswerMasks>(
           setup_.model.vocab_size, *setup_.config.max_model_len, setup_.generation.eos_token_ids)),
       scheduler_(setup_.scheduler),
+      prompt_pace_(target_step_s(), setup_.config.max_num_batched_tokens),
       last_result_(Clock::now()) {
   load(memory_reserve);
   if (setup_.config.speculative_config) {
@@ -238,26 +227,6 @@ std::vector<RequestOutput> EngineCore::step() {
   return collect_outputs();
 }
 
-int64_t EngineCore::max_prefill_tokens() const {
-  const double target_s = target_step_s();
-  if (target_s <= 0) return setup_.config.max_num_batched_tokens;
-  if (token_s_ <= 0) return kFirstChunk;
-  const int64_t num_decoding = num_decoding_in_step();
-  double num_tokens = target_s / token_s_;
-  if (num_decoding == 0) {
-    num_tokens = std::max(num_tokens, std::min(kEfficientChunk, kIdleStretch * num_tokens));
-  }
-  if (num_tokens >= static_cast<double>(setup_.config.max_num_batched_tokens)) {
-    return setup_.config.max_num_batched_tokens;
-  }
-  return std::max(static_cast<int64_t>(num_tokens) - num_decoding, kLeastChunk);
-}
-
-int64_t EngineCore::prompt_logprobs_cost() const {
-  if (token_s_ <= 0) return 1;
-  return std::lround(1 + std::min(score_s_ / token_s_, kMostPromptLogprobsCost));
-}
-
 bool EngineCore::awaits_long_step() const {
   // Stages of a pipeline work on several steps at a time.
   return setup_.config.target_step_s > 0 && setup_.config.pipeline_parallel_size == 1 &&
@@ -266,7 +235,10 @@ bool EngineCore::awaits_long_step() const {
 
 bool EngineCore::schedule() {
   propose();
-  ScheduledBatch scheduled = scheduler_.schedule(max_prefill_tokens(), prompt_logprobs_cost());
+  // Who decodes is counted only where it matters: it takes a look at each sequence.
+  const int64_t num_decoding = prompt_pace_.has_target() ? num_decoding_in_step() : 0;
+  ScheduledBatch scheduled = scheduler_.schedule(prompt_pace_.max_prompt_tokens(num_decoding),
+                                                 prompt_pace_.logprobs_cost());
   scheduled.drafter_reads_prompts =
       setup_.executor.runner.draft && speculator_->reads_prompts(scheduled.sequences.size());
   auto batch = std::make_shared<const ScheduledBatch>(std::move(scheduled));
@@ -297,8 +269,7 @@ bool EngineCore::schedule() {
     if (scored) step.num_scored_tokens += sequence.num_tokens;
   }
   if (step.has_prefill) {
-    step.expected_s = static_cast<double>(step.num_tokens) * token_s_ +
-                      static_cast<double>(step.num_scored_tokens) * score_s_;
+    step.expected_s = prompt_pace_.expected_s(step.num_tokens, step.num_scored_tokens);
   }
   if (in_flight_.empty() || idle_) last_result_ = Clock::now();
   if (idle_) last_output_.reset();
@@ -316,7 +287,10 @@ void EngineCore::account(const InFlight& step, const StepOutput& output) {
   (step.has_prefill ? counters_.prefill_s : counters_.decode_s) += elapsed;
   // A draft model that catches up says nothing about the price of a prompt's token.
   const double drafting_s = output.draft_s + output.draft_reading_s;
-  if (step.has_prefill) learn_speed(step, std::max(elapsed - drafting_s, 0.0));
+  if (step.has_prefill) {
+    prompt_pace_.learn(step.num_tokens, step.num_scored_tokens,
+                       std::max(elapsed - drafting_s, 0.0));
+  }
   if (speculator_) learn_drafting(step, output, elapsed);
   if (speculator_ && last_output_) {
     // What a draft model had not read is no cost of these drafts.
@@ -327,18 +301,6 @@ void EngineCore::account(const InFlight& step, const StepOutput& output) {
   counters_.gpu_s += output.gpu_s;
   counters_.prompt_tokens += step.num_prompt_tokens;
   counters_.num_steps += output.sequences.empty() ? 0 : 1;
-}
-
-void EngineCore::learn_speed(const InFlight& step, double elapsed) {
-  const double token_s = elapsed / static_cast<double>(step.num_tokens);
-  if (step.num_scored_tokens > 0 && token_s_ > 0 && token_s > token_s_) {
-    // The rest of the step's time went to log-probabilities.
-    const double beyond_s = (token_s - token_s_) * static_cast<double>(step.num_tokens);
-    const double score_s = beyond_s / static_cast<double>(step.num_scored_tokens);
-    score_s_ += kSmoothing * (score_s - score_s_);
-    return;
-  }
-  token_s_ = token_s_ > 0 ? token_s_ + kSmoothing * (token_s - token_s_) : token_s;
 }
 
 void EngineCore::process(StepOutput output) {

@@ -25,6 +25,7 @@
 #include "engine/forced_drafts.h"
 #include "engine/lora_store.h"
 #include "engine/output_processor.h"
+#include "engine/prompt_pace.h"
 #include "quire/llm_engine.h"
 #include "request/logits_processors.h"
 #include "request/request.h"
@@ -122,11 +123,6 @@ class EngineCore {
   // sequences that decode in such a step.
   double target_step_s() const;
   int64_t num_decoding_in_step() const;
-  // How many prompt tokens the next step may hold so that it takes target_step_s.
-  int64_t max_prefill_tokens() const;
-  // How many prompt tokens in that limit a prompt token counts as if its log-probabilities are
-  // asked for.
-  int64_t prompt_logprobs_cost() const;
   // Whether the step in flight takes so long that the next one should be scheduled after it.
   bool awaits_long_step() const;
   // Whether drafts are to follow tokens that the oldest step in flight computes.
@@ -153,8 +149,6 @@ class EngineCore {
   void learn_drafting(const InFlight& step, const StepOutput& output, double elapsed);
   // `seconds`: since the result of the step before.
   void learn_outcome(const InFlight& step, const StepOutput& output, double seconds);
-  // Learns the speed of prompts from the time that a step with prompts took.
-  void learn_speed(const InFlight& step, double elapsed);
   std::vector<RequestOutput> collect_outputs();
   void check_params(const SamplingParams& params) const;
   void check_prompt(const std::vector<int32_t>& token_ids) const;
@@ -178,16 +172,13 @@ class EngineCore {
   std::unique_ptr<AnswerCompiler> answer_compiler_;
   std::shared_ptr<AnswerMasks> answer_masks_;
   Scheduler scheduler_;
+  PromptPace prompt_pace_;
   std::optional<Speculator> speculator_;       // none: no speculation
   std::optional<ForcedDrafts> forced_drafts_;  // none: forced text takes a step a token
   std::unique_ptr<Executor> executor_;
   std::deque<InFlight> in_flight_;
-  bool idle_ = true;  // no request since the last step: the time is no request's
-  // Recent steps with prompts: seconds for each of their tokens, and for the log-probabilities of
-  // one token.
-  double token_s_ = 0;
-  double score_s_ = 0;
-  Clock::time_point last_result_;                        // when the last step's result came
+  bool idle_ = true;               // no request since the last step: the time is no request's
+  Clock::time_point last_result_;  // when the last step's result came
   std::optional<Clock::time_point> last_output_;         // the same; none: nothing ran meanwhile
   std::vector<std::unique_ptr<RequestState>> requests_;  // in order of arrival
   std::unordered_map<std::string, RequestState*> by_id_;

@@ -108,7 +108,7 @@ std::vector<std::pair<SequenceId, std::vector<int32_t>>> EngineCore::forced_text
 void EngineCore::learn_drafting(const InFlight& step, const StepOutput& output, double elapsed) {
   const double drafting_s = output.draft_s + output.draft_reading_s;
   if (step.has_prefill) {
-    if (token_s_ > 0) speculator_->learn_prompts(token_s_);
+    if (prompt_pace_.token_s() > 0) speculator_->learn_prompts(prompt_pace_.token_s());
   } else if (output.is_first_of_kind) {
     speculator_->skip_step();
   } else if (step.num_tokens > 0) {
