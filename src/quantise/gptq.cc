@@ -1,7 +1,6 @@
 #include "quantise/gptq.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "base/check.h"
 #include "loader/parameter.h"
 #include "ops/cpu/integer_grid.h"
+#include "ops/cpu/vector_loops.h"
 
 namespace quire {
 namespace {
@@ -17,26 +17,6 @@ namespace {
 constexpr float kDamping = 0.01f;
 // Rows that share the reading of a row of the factor.
 constexpr int64_t kRowsTogether = 16;
-
-// In eight sums, so that compilers use vectors; the order is fixed.
-float dot(const float* a, const float* b, int64_t count) {
-  constexpr int64_t kLanes = 8;
-  std::array<float, kLanes> sums{};
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      sums[static_cast<size_t>(lane)] += a[i + lane] * b[i + lane];
-    }
-  }
-  double total = 0;
-  for (const float sum : sums) total += sum;
-  for (; i < count; ++i) total += static_cast<double>(a[i]) * b[i];
-  return static_cast<float>(total);
-}
-
-void add_scaled(float factor, const float* from, int64_t count, float* to) {
-  for (int64_t i = 0; i < count; ++i) to[i] += factor * from[i];
-}
 
 }  // namespace
 
@@ -67,12 +47,12 @@ void InputFactor::factorise(const EndableLoops& loops) {
     const float* pivots = row(j) + j + 1;
     const int64_t count = k_ - 1 - j;
     float& diagonal = factor_[static_cast<size_t>(j * k_ + j)];
-    diagonal = std::sqrt(std::max(diagonal - dot(pivots, pivots, count), damping_));
+    diagonal = std::sqrt(std::max(diagonal - ops::dot(pivots, pivots, count), damping_));
     loops.parallel_for(ceil_div(j, kRowsTogether), [&](int64_t task) {
       const int64_t end = std::min(j, (task + 1) * kRowsTogether);
       for (int64_t i = task * kRowsTogether; i < end; ++i) {
         float* element = factor_.data() + i * k_ + j;
-        *element = (*element - dot(element + 1, pivots, count)) / diagonal;
+        *element = (*element - ops::dot(element + 1, pivots, count)) / diagonal;
       }
     });
   }
@@ -90,7 +70,7 @@ void InputFactor::invert(const EndableLoops& loops) {
       for (int64_t i = first; i < std::min(end, m + 1); ++i) {
         float* solved = inverse.data() + i * k_;
         solved[m] /= pivots[m];
-        add_scaled(-solved[m], pivots + m + 1, k_ - m - 1, solved + m + 1);
+        ops::add_scaled(-solved[m], pivots + m + 1, k_ - m - 1, solved + m + 1);
       }
     }
   });
@@ -153,7 +133,7 @@ class RowRounder {
     matrix_.numbers[static_cast<size_t>(row * matrix_.k + j)] = number;
     const float* factor = factor_.row(j);
     const float error = (weights[j] - grid.value(number)) / factor[j];
-    add_scaled(-error, factor + j + 1, matrix_.k - j - 1, weights + j + 1);
+    ops::add_scaled(-error, factor + j + 1, matrix_.k - j - 1, weights + j + 1);
   }
 
   const ops::IntegerType type_;

@@ -33,6 +33,8 @@ constexpr Kernels kScalar = {
     .interleave = scalar::interleave,
     .round_f8 = scalar::round_f8,
     .round_e5m2 = scalar::round_e5m2,
+    .dot = scalar::dot,
+    .add_scaled = scalar::add_scaled,
 };
 
 constexpr Kernels kAvx2 = {
@@ -65,6 +67,8 @@ constexpr Kernels kAvx2 = {
     .interleave = scalar::interleave,
     .round_f8 = avx2::round_f8,
     .round_e5m2 = avx2::round_e5m2,
+    .dot = avx2::dot,
+    .add_scaled = avx2::add_scaled,
 };
 
 constexpr Kernels with_avxvnni(Kernels kernels) {
@@ -123,6 +127,8 @@ constexpr Kernels kAvx512 = {
     .interleave = avx512vnni::interleave,
     .round_f8 = avx2::round_f8,
     .round_e5m2 = avx2::round_e5m2,
+    .dot = avx2::dot,
+    .add_scaled = avx2::add_scaled,
 };
 
 constexpr Kernels with_amx(Kernels kernels) {

@@ -244,6 +244,9 @@ struct Kernels {
   void (*round_f8)(const float* values, int count, uint8_t* out);
   // The same as float8 e5m2: at most 57344 (Float8E5M2).
   void (*round_e5m2)(const float* values, int count, uint8_t* out);
+  // As ops/cpu/vector_loops.h has them.
+  float (*dot)(const float* a, const float* b, int64_t count);
+  void (*add_scaled)(float factor, const float* from, int64_t count, float* to);
 };
 
 // Each namespace is one instruction set.
@@ -298,6 +301,14 @@ QUIRE_DECLARE_ATTENTION_KERNELS(avx512vnni)
 QUIRE_DECLARE_ROUNDING_KERNELS(scalar)
 QUIRE_DECLARE_ROUNDING_KERNELS(avx2)
 #undef QUIRE_DECLARE_ROUNDING_KERNELS
+#define QUIRE_DECLARE_VECTOR_LOOPS(isa)                                       \
+  namespace isa {                                                             \
+  float dot(const float* a, const float* b, int64_t count);                   \
+  void add_scaled(float factor, const float* from, int64_t count, float* to); \
+  }
+QUIRE_DECLARE_VECTOR_LOOPS(scalar)
+QUIRE_DECLARE_VECTOR_LOOPS(avx2)
+#undef QUIRE_DECLARE_VECTOR_LOOPS
 namespace avxvnni {
 void linear_i8(const GroupTile& tile);
 void linear_i4(const GroupTile& tile);
