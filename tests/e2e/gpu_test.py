@@ -164,7 +164,8 @@ class SameTokens(CliTest):
 
     def test_rounding_weights_to_integers(self):
         for to, layers in (("int8", "int8 in groups of 128"), ("int4", "int4 in groups of 128 with offsets")):
-            result = run("generate", "--temperature", "0", "--chat", "-p", PROMPTS[0], "--quantization", to, env=gpus())
+            result = run("generate", "--temperature", "0", "--chat", "-p", PROMPTS[0], "--max-tokens", "8",
+                         "--quantization", to, env=gpus())
             self.assert_ok(result)
             self.assertIn("fruit", result.stdout)
             self.assertRegex(run("plan", "--quantization", to, env=gpus()).stdout, rf"MLP weights .* {layers}")
@@ -179,7 +180,7 @@ class SameTokens(CliTest):
                 plan = run("plan", model, env=gpus(capability=capability))
                 self.assertRegex(plan.stdout, rf"attention weights .* {layers}")
             for count in (1, 2):
-                result = run("generate", model, "--temperature", "0", "--chat", "-p", PROMPTS[0],
+                result = run("generate", model, "--temperature", "0", "--chat", "-p", PROMPTS[0], "--max-tokens", "8",
                              "--tensor-parallel-size", count, env=gpus(count))
                 self.assert_ok(result)
                 self.assertIn("fruit", result.stdout)
