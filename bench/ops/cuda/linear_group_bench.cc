@@ -163,15 +163,21 @@ void run_layers(CudaBench& bench, const GroupKind& kind) {
 }
 
 std::vector<ops::cuda::GroupPlan> group_plans_for(int64_t rows, int64_t k) {
+  struct Tile {
+    int rows;
+    int warpgroups;
+  };
   std::vector<ops::cuda::GroupPlan> plans;
-  for (const int tile_rows : {8, 16, 64, 128}) {
-    if (tile_rows < std::min<int64_t>(rows, 64)) continue;
-    if (tile_rows > 2 * rows && tile_rows > 8) continue;
+  for (const Tile& tile : {Tile{8, 1}, Tile{16, 1}, Tile{64, 1}, Tile{128, 1}, Tile{128, 3}}) {
+    if (tile.rows < std::min<int64_t>(rows, 64)) continue;
+    if (tile.rows > 2 * rows && tile.rows > 8) continue;
     for (const int splits : {1, 2, 4, 8}) {
       for (const int num_stages : {2, 3, 4, 6, 8}) {
-        const bool is_wide = tile_rows == 128;
-        if (num_stages <= ceil_div(k / 128, splits) && !(is_wide && num_stages > 3)) {
-          plans.push_back({tile_rows, splits, num_stages});
+        const int most_in_stages = tile.rows == 128 ? 3 : 4;
+        if (num_stages > ceil_div(k / 128, splits) || (tile.rows == 128 && num_stages > 4))
+          continue;
+        for (int in = 2; in <= std::min(num_stages, most_in_stages); ++in) {
+          plans.push_back({tile.rows, tile.warpgroups, splits, num_stages, in});
         }
       }
     }
@@ -202,8 +208,11 @@ void run_plans(CudaBench& bench, const GroupShape& shape, const GroupKind& kind)
     };
     const auto print = [&](const char* what, const Timed& timed) {
       const ops::cuda::GroupPlan& plan = timed.plan;
-      fmt::print("{:<40} {:<5} {:>8.2f} us  {} rows, {} splits, {} stages\n", name, what,
-                 timed.microseconds, plan.tile_rows, plan.splits, plan.num_stages);
+      fmt::print(
+          "{:<40} {:<5} {:>8.2f} us  {} rows, {} warpgroups, {} splits, {} stages, {} of "
+          "activations\n",
+          name, what, timed.microseconds, plan.tile_rows, plan.warpgroups, plan.splits,
+          plan.num_stages, plan.num_in_stages);
     };
     const ops::cuda::GroupPlan rules = ops::cuda::group_plan(args_of(0));
     bench.time(name + "/rules", work_of(shape, kind, rows), num_sets,

@@ -19,8 +19,11 @@ CudaLinear expand_groups(CudaStream& stream, const CudaLinear& args);
 // that takes any number of rows. How it cuts a product follows only from the shape.
 struct GroupPlan {
   int tile_rows;   // 8, 16, 64 or 128: rows of activations a block
+  int warpgroups;  // of kGroupColumns outputs each: 1, or 3 of 128 rows
   int splits;      // parts of k: 1, 2, 4 or 8
-  int num_stages;  // of weights in shared memory; kMaxStages at most
+  // In shared memory, kMaxStages at most: of weights, and no more of activations.
+  int num_stages;
+  int num_in_stages;
 };
 GroupPlan group_plan(const CudaLinear& args);
 bool gated_group_linear_takes(const CudaLinear& args);

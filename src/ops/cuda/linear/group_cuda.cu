@@ -3,8 +3,9 @@
 // expanded in registers (group_products.cuh); activations come by tensor copies.
 //
 // A block asks for as many weights as its stages hold before it waits for the kernel before it.
-// Activations come after that, from the L2 cache, and have a few stages of their own. The blocks of
-// a cluster share a tile of outputs, as in skinny_linear.
+// Activations come after that, from the L2 cache, and have a few stages of their own. With many
+// rows, warpgroups share them. The blocks of a cluster share a tile of outputs, as in
+// skinny_linear.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -32,10 +33,11 @@ struct GroupArgs {
   SkinnyArgs tile;
   const std::byte* weights;
   int num_panels;
+  int num_in_stages;
 };
 
-// Shared memory: stages of activations, two boxes of 64 inputs each, sums, stages of weights, a
-// panel after the other, barriers.
+// Shared memory: stages of activations, two boxes of 64 inputs each, and sums, which take their
+// place at the end where those are rescaled; stages of weights, a panel after the other; barriers.
 template <typename Kind, int kTileColumns, int kTileRows>
 struct GroupMemory {
   static constexpr int kPanels = kTileColumns / kPanel;
@@ -43,19 +45,26 @@ struct GroupMemory {
   static constexpr int kBoxBytes = kTileRows * kBytesOfDepth;
   static constexpr int kInBytes = 2 * kBoxBytes;
   static constexpr int kBarriers = 2 + kMaxStages + 2 * kMostGroupInStages;
+  static constexpr bool kSumsReplaceIn = rescales_sums(kTileRows);
+  static constexpr int kSumsBytes = sums_bytes(kTileColumns, kTileRows);
 
   uint32_t start;
   int num_stages;
   int num_in_stages;
 
   __host__ __device__ static constexpr int bytes(int num_stages, int num_in_stages) {
-    return kTileAlignment + num_stages * kWeightBytes + num_in_stages * kInBytes +
-           sums_bytes(kTileColumns, kTileRows) + 8 * kBarriers;
+    return kTileAlignment + bytes_before_weights(num_in_stages) + num_stages * kWeightBytes +
+           8 * kBarriers;
+  }
+  __host__ __device__ static constexpr int bytes_before_weights(int num_in_stages) {
+    const int in_bytes = num_in_stages * kInBytes;
+    if (!kSumsReplaceIn) return in_bytes + kSumsBytes;
+    return in_bytes > kSumsBytes ? in_bytes : kSumsBytes;
   }
   __device__ uint32_t in(int stage) const { return start + stage * kInBytes; }
-  __device__ uint32_t sums() const { return in(num_in_stages); }
+  __device__ uint32_t sums() const { return kSumsReplaceIn ? start : in(num_in_stages); }
   __device__ uint32_t weights(int stage) const {
-    return sums() + sums_bytes(kTileColumns, kTileRows) + stage * kWeightBytes;
+    return start + bytes_before_weights(num_in_stages) + stage * kWeightBytes;
   }
   __device__ uint32_t exchange_barrier() const { return weights(num_stages); }
   __device__ uint32_t weights_filled(int stage) const {
@@ -68,10 +77,12 @@ struct GroupMemory {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Fetches blocks [first, end) of k.
+// Fetches blocks [first, end) of k: one thread, or a warp whose lanes copy a panel each where there
+// are many panels.
 template <typename Kind, int kTileColumns, int kTileRows>
 struct GroupProducer {
   using Memory = GroupMemory<Kind, kTileColumns, kTileRows>;
+  static constexpr int kLanes = kTileColumns > kGroupColumns ? 32 : 1;
   Memory memory;
   const CUtensorMap* in_map;
   const GroupArgs* args;
@@ -82,10 +93,12 @@ struct GroupProducer {
   int first_row;
 
   __device__ void fetch_weights(int block, int stage) const {
+    const int lane = threadIdx.x % 32;
     const uint32_t filled = memory.weights_filled(stage);
-    barrier_arrive_expecting(filled, Memory::kWeightBytes);
+    if (lane == 0) barrier_arrive_expecting(filled, Memory::kWeightBytes);
+    if constexpr (kLanes > 1) __syncwarp();
 #pragma unroll
-    for (int i = 0; i < Memory::kPanels; ++i) {
+    for (int i = lane; i < Memory::kPanels; i += kLanes) {
       const int half = Memory::kPanels / 2;
       const int panel = i < half ? first_panel + i : second_panel + i - half;
       // Panels outside of the weight are multiplied, and not stored.
@@ -95,6 +108,7 @@ struct GroupProducer {
     }
   }
   __device__ void fetch_in(int block, int stage) const {
+    if (threadIdx.x % 32 != 0) return;
     const uint32_t filled = memory.in_filled(stage);
     barrier_arrive_expecting(filled, Memory::kInBytes);
     const int column = block * static_cast<int>(kTileInputs);
@@ -133,34 +147,43 @@ __device__ void multiply_groups(const GroupProducer<Kind, kTileColumns, kTileRow
   constexpr int kBoxBytes = GroupMemory<Kind, kTileColumns, kTileRows>::kBoxBytes;
   StageCursor weights;
   StageCursor in;
+  [[maybe_unused]] GroupScales scales = {1, 1};
+  const auto wait_for_in = [&] {
+    wait_for_stage(memory.in_filled(in.stage), in.parity);
+    return memory.in(in.stage);
+  };
   for (int block = work.first_block; block < work.end_block; ++block) {
     wait_for_stage(memory.weights_filled(weights.stage), weights.parity);
-    wait_for_stage(memory.in_filled(in.stage), in.parity);
     const StagePanel<Kind> panel(memory.weights(weights.stage));
     if constexpr (kTileRows <= kFewTileRows) {
-      multiply_few<Kind, kTileRows>(panel, memory.in(in.stage), kBoxBytes, sums);
+      multiply_few<Kind, kTileRows>(panel, wait_for_in(), kBoxBytes, sums);
+    } else if constexpr (rescales_sums(kTileRows)) {
+      multiply_rescaled<Kind, kTileRows>(panel, wait_for_in, kBoxBytes, scales, sums);
     } else {
-      multiply_stage<Kind, kTileRows>(panel, memory.in(in.stage), kBoxBytes, sums);
+      multiply_stage<Kind, kTileRows>(panel, wait_for_in(), kBoxBytes, sums);
     }
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(memory.emptied(in.stage));
     weights.advance(memory.num_stages);
     in.advance(memory.num_in_stages);
   }
+  if constexpr (rescales_sums(kTileRows)) scale_sums(sums, scales.low, scales.high);
 }
 
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
 
 // Blocks of a multiprocessor that registers leave room for: while one waits, others expand.
-constexpr int group_blocks(int tile_rows) {
-  return tile_rows <= kFewTileRows ? 5 : tile_rows <= 64 ? 3 : 1;
+constexpr int group_blocks(int warpgroups, int tile_rows) {
+  if (warpgroups > 1) return 1;
+  return tile_rows <= kFewTileRows ? 5 : 3;
 }
 
 // Grid: parts of k (a cluster), tiles of rows, tiles of columns.
 template <typename Kind, int kWarpgroups, int kTileRows>
 __global__ __launch_bounds__(
     kWarpgroups* kGroupThreads + kProducerThreads,
-    group_blocks(kTileRows)) void group_linear_kernel(const __grid_constant__ CUtensorMap in_map,
+    group_blocks(kWarpgroups,
+                 kTileRows)) void group_linear_kernel(const __grid_constant__ CUtensorMap in_map,
                                                       const __grid_constant__ GroupArgs args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr int kTileColumns = kWarpgroups * kGroupColumns;
@@ -170,7 +193,7 @@ __global__ __launch_bounds__(
   const uint32_t start = shared_address(shared);
   const GroupMemory<Kind, kTileColumns, kTileRows> memory = {
       (start + kTileAlignment - 1) / kTileAlignment * kTileAlignment, tile.num_stages,
-      min(tile.num_stages, kMostGroupInStages)};
+      args.num_in_stages};
   const Exchange<kTileColumns, kTileRows> exchange = {memory.sums(), memory.exchange_barrier(),
                                                       tile.log2_splits, 0};
   const int part = blockIdx.x;
@@ -185,8 +208,8 @@ __global__ __launch_bounds__(
       first_column / kPanel,
       second_column / kPanel,
       static_cast<int>(blockIdx.y) * kTileRows};
-  const bool is_producer = threadIdx.x == kThreads;
-  if (is_producer) {
+  const bool is_producer = threadIdx.x >= kThreads && threadIdx.x < kThreads + producer.kLanes;
+  if (threadIdx.x == kThreads) {
     for (int i = 0; i < memory.num_stages; ++i) barrier_init(memory.weights_filled(i), 1);
     for (int i = 0; i < memory.num_in_stages; ++i) {
       barrier_init(memory.in_filled(i), 1);
@@ -195,9 +218,10 @@ __global__ __launch_bounds__(
     exchange.expect();
     fence_barrier_init();
     fence_async_proxy_everywhere();
-    producer.fetch_early_weights();
     prefetch_map(in_map);
   }
+  if constexpr (producer.kLanes > 1) __syncwarp();
+  if (is_producer) producer.fetch_early_weights();
   release_next();
   __syncthreads();
   if (gridDim.x > 1) synchronize_cluster();
@@ -205,10 +229,24 @@ __global__ __launch_bounds__(
     wait_for_previous();
     producer.fetch_rest();
   }
-  if (threadIdx.x >= kThreads) return;
+  if (threadIdx.x >= kThreads) {
+    if constexpr (memory.kSumsReplaceIn) {
+      __syncwarp();
+      if (gridDim.x > 1) synchronize_cluster();
+    }
+    return;
+  }
 
   float sums[kTileRows / 2] = {};
   multiply_groups<Kind, kTileColumns, kTileRows>(producer, sums);
+  if constexpr (memory.kSumsReplaceIn) {
+    // Where all blocks of the cluster have read their activations for the last time.
+    if (gridDim.x > 1) {
+      synchronize_cluster();
+    } else {
+      named_barrier_wait(1, kThreads);
+    }
+  }
 #pragma unroll
   for (int octet = 0; octet < kTileRows / 8; ++octet) {
     const float quad[4] = {sums[4 * octet], sums[4 * octet + 1], sums[4 * octet + 2],
@@ -232,8 +270,8 @@ template <typename Kind, int kWarpgroups, int kTileRows>
 void launch_group(CudaStream& stream, const CudaLinear& args, const GroupPlan& plan) {
   constexpr int kTileColumns = kWarpgroups * kGroupColumns;
   const auto kernel = group_linear_kernel<Kind, kWarpgroups, kTileRows>;
-  const int shared_bytes = GroupMemory<Kind, kTileColumns, kTileRows>::bytes(
-      plan.num_stages, std::min(plan.num_stages, kMostGroupInStages));
+  const int shared_bytes =
+      GroupMemory<Kind, kTileColumns, kTileRows>::bytes(plan.num_stages, plan.num_in_stages);
   check(shared_bytes <= static_cast<int>(stream.max_shared_bytes()),
         "a plan's stages fit the shared memory");
   allow_shared_memory(stream, kernel);
@@ -257,7 +295,8 @@ void launch_group(CudaStream& stream, const CudaLinear& args, const GroupPlan& p
        .silu_and_mul = args.silu_and_mul,
        .half_out = args.dtype == DType::kFloat16},
       static_cast<const std::byte*>(args.weight.data),
-      static_cast<int>(ceil_div(args.n, kTileOutputs))};
+      static_cast<int>(ceil_div(args.n, kTileOutputs)),
+      plan.num_in_stages};
   const auto splits = static_cast<unsigned>(plan.splits);
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(splits, static_cast<unsigned>(ceil_div(args.rows, kTileRows)),
@@ -288,7 +327,9 @@ void launch_of_rows(CudaStream& stream, const CudaLinear& args, const GroupPlan&
       return launch_group<Kind, 1, 64>(stream, args, plan);
     default:
       check(plan.tile_rows == 128, "a plan's tile has a kernel");
-      return launch_group<Kind, 2, 128>(stream, args, plan);
+      if (plan.warpgroups == 1) return launch_group<Kind, 1, 128>(stream, args, plan);
+      check(plan.warpgroups == 3, "a plan's tile has a kernel");
+      launch_group<Kind, 3, 128>(stream, args, plan);
   }
 }
 

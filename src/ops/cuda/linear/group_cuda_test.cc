@@ -1,4 +1,5 @@
 // Products of integer weights, against sums in double of what their layout says they are.
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -21,6 +22,7 @@ struct GroupCase {
   bool bias = false;
   bool silu_and_mul = false;
   bool is_permuted = false;
+  bool has_odd_scales = false;
   int64_t in_gap = 0;  // elements between rows; multiples of 8
   int64_t out_gap = 0;
 };
@@ -31,7 +33,8 @@ std::string text_of(const GroupCase& c) {
          (c.format.kind == WeightKind::kInt4 ? ", int4" : ", int8") + " in groups of " +
          std::to_string(c.format.group_size) + (c.format.has_offsets ? ", offsets" : "") +
          (c.float_out ? ", float out" : "") + (c.bias ? ", bias" : "") +
-         (c.silu_and_mul ? ", silu" : "") + (c.is_permuted ? ", permuted" : "");
+         (c.silu_and_mul ? ", silu" : "") + (c.is_permuted ? ", permuted" : "") +
+         (c.has_odd_scales ? ", odd scales" : "");
 }
 
 class GroupLinearCudaTest : public Float8CudaTest {
@@ -45,7 +48,7 @@ class GroupLinearCudaTest : public Float8CudaTest {
     const DType out_dtype = c.float_out ? DType::kFloat32 : c.dtype;
     const std::vector<float> in = random_activations(c.dtype, c.rows, in_stride, random());
     const std::vector<float> bias = random_values(index_of(c.n), random());
-    GroupWeight weight(c.format, c.n, c.k, c.is_permuted, random());
+    GroupWeight weight(c.format, c.n, c.k, c.is_permuted, random(), c.has_odd_scales);
     DeviceElements in_device(c.dtype, in);
     DeviceArray<float> bias_device(bias);
     DeviceElements out_device(out_dtype, index_of(c.rows * out_stride));
@@ -221,11 +224,30 @@ TEST_F(GroupLinearCudaTest, TakesInputsInAnyOrder) {
   expect_right({.rows = 65'600, .n = 32, .k = 40, .is_permuted = true});
 }
 
+TEST_F(GroupLinearCudaTest, IsRightForOddScales) {
+  for (const int64_t group : {32, 128}) {
+    for (const int64_t rows : {7, 20, 64, 130}) {
+      for (const int64_t k : {128, 640, 2048}) {
+        expect_right({.rows = rows,
+                      .n = 200,
+                      .k = k,
+                      .format = WeightFormat::integers(4, group),
+                      .has_odd_scales = true});
+      }
+    }
+  }
+}
+
 TEST_F(GroupLinearCudaTest, IsRightHoweverItIsCut) {
-  for (const int tile_rows : {8, 16, 64, 128}) {
+  struct Tile {
+    int rows;
+    int warpgroups;
+  };
+  for (const Tile& tile : {Tile{8, 1}, Tile{16, 1}, Tile{64, 1}, Tile{128, 1}, Tile{128, 3}}) {
     for (const int splits : {1, 2, 4, 8}) {
       for (const int num_stages : {1, 2, 3}) {
-        const cuda::GroupPlan plan = {tile_rows, splits, num_stages};
+        const cuda::GroupPlan plan = {tile.rows, tile.warpgroups, splits, num_stages,
+                                      std::min(num_stages, 2)};
         for (const int64_t group : {32, 128}) {
           expect_right({.rows = 75,
                         .n = 320,

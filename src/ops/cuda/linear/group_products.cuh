@@ -1,7 +1,7 @@
 #pragma once
-// A stage of the product of integer weights: 128 inputs, of which a warp has a panel's outputs. A
-// group of weights has an accumulator of its own, which is multiplied by the group's scales and
-// added to sums in float32. Device code, only for sm_90a.
+// A stage of the product of integer weights: 128 inputs, of which a warp has a panel's outputs.
+// Tensor cores multiply the integers themselves, which 16 bits hold exactly; the sums of a group,
+// in float32, are multiplied by its scales. Device code, only for sm_90a.
 #include "ops/cuda/linear/group_expand.cuh"
 #include "ops/cuda/ptx/mma.cuh"
 #include "ops/cuda/ptx/shared_memory.cuh"
@@ -28,6 +28,12 @@ struct GroupKind {
   static constexpr int kDataBytes = static_cast<int>(kLayout.data_bytes());
   static constexpr int kBlockBytes = static_cast<int>(kLayout.block_bytes());
 };
+
+// Whether sums are in units of a group's scales, so that products add up in place. A thread's sums
+// of 128 rows leave no registers for products of their own; with fewer rows those are faster.
+constexpr bool rescales_sums(int tile_rows) {
+  return tile_rows > 64;
+}
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -102,7 +108,7 @@ __device__ __forceinline__ void add_group(const float (&products)[kTileRows / 2]
   for (int i = 0; i < kTileRows / 2; ++i) sums[i] += products[i] * (i % 4 < 2 ? low : high);
 }
 
-// A stage: kGroups groups of steps.
+// A stage by warpgroups: kGroups groups of steps, each with products of its own.
 template <typename Kind, int kTileRows>
 __device__ __forceinline__ void multiply_stage(const StagePanel<Kind>& panel, uint32_t in,
                                                int box_bytes, float (&sums)[kTileRows / 2]) {
@@ -137,7 +143,66 @@ __device__ __forceinline__ void multiply_stage(const StagePanel<Kind>& panel, ui
   }
 }
 
-// The same for few rows, with products of each warp by itself: while one warp waits for its sums,
+// A group's scales of outputs `row` and `row` + 8, as numbers that can be divided by: a group whose
+// scale is zero counts as nothing beside others.
+struct GroupScales {
+  float low;
+  float high;
+};
+template <typename Kind>
+__device__ __forceinline__ GroupScales load_scales(const StagePanel<Kind>& panel, int group) {
+  constexpr float kLeast = 1e-20f;
+  const float low = panel.scale(group, false);
+  const float high = panel.scale(group, true);
+  return {fabsf(low) < kLeast ? kLeast : low, fabsf(high) < kLeast ? kLeast : high};
+}
+
+template <int kCount>
+__device__ __forceinline__ void scale_sums(float (&sums)[kCount], float low, float high) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) sums[i] *= i % 4 < 2 ? low : high;
+}
+
+// A stage where sums are rescaled: they are in units of `scales` before, and of its last group's
+// scales afterwards, which `scales` becomes. wait_for_in() returns where the activations are.
+template <typename Kind, int kTileRows, typename Wait>
+__device__ __forceinline__ void multiply_rescaled(const StagePanel<Kind>& panel,
+                                                  const Wait& wait_for_in, int box_bytes,
+                                                  GroupScales& scales,
+                                                  float (&sums)[kTileRows / 2]) {
+  using T = typename Kind::T;
+  constexpr int kStepsOfGroup = kGroupSteps / Kind::kGroups;
+  StepOperand halves[2][4];
+  expand_half(panel, 0, halves[0]);
+  const uint32_t in = wait_for_in();
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (half == 1) expand_half(panel, 1, halves[1]);
+    const uint64_t b = tile_descriptor(in + half * box_bytes);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int step = 4 * half + i;
+      const bool begins_group = step % kStepsOfGroup == 0;
+      if (begins_group) {
+        if (step > 0) wgmma_wait<0>();
+        pin(sums);
+        const GroupScales next = load_scales(panel, step / kStepsOfGroup);
+        scale_sums(sums, __fdividef(scales.low, next.low), __fdividef(scales.high, next.high));
+        scales = next;
+      }
+      if (begins_group || i == 0) {
+        pin(sums);
+        wgmma_fence();
+      }
+      wgmma_rows<T, kTileRows>(sums, halves[half][i].a, b + i * kDescriptorStep, 1);
+      if (i == 3 || (step + 1) % kStepsOfGroup == 0) wgmma_commit();
+    }
+  }
+  wgmma_wait<0>();
+  pin(sums);
+}
+
+// A stage of few rows, with products of each warp by itself: while one warp waits for its sums,
 // others expand.
 template <typename Kind, int kTileRows>
 __device__ __forceinline__ void multiply_few(const StagePanel<Kind>& panel, uint32_t in,

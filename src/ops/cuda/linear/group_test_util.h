@@ -15,11 +15,12 @@
 namespace quire::ops {
 
 // A random weight [n, k] in a GPU's layout, with zero points that are integers, as checkpoints have
-// them.
+// them. With `has_odd_scales` a fourth of the groups have scales of zero, negative ones, or ones of
+// another order of magnitude.
 class GroupWeight {
  public:
   GroupWeight(const WeightFormat& format, int64_t n, int64_t k, bool is_permuted,
-              std::mt19937& random)
+              std::mt19937& random, bool has_odd_scales = false)
       : format_(format), k_(k) {
     const bool is_int4 = format.kind == WeightKind::kInt4;
     const int low = format.is_unsigned ? 0 : is_int4 ? -8 : -128;
@@ -33,7 +34,9 @@ class GroupWeight {
     std::vector<float> offsets;
     for (int64_t i = 0; i < n * k; ++i) data.push_back(static_cast<int8_t>(integer(random)));
     for (int64_t i = 0; i < n * groups; ++i) {
-      scales.push_back(std::exp2(exponent(random)) /
+      constexpr float kOdd[] = {0, -1, 1e-25f, 1e-6f, 100};
+      const float factor = has_odd_scales && i % 4 == 3 ? kOdd[i / 4 % 5] : 1;
+      scales.push_back(factor * std::exp2(exponent(random)) /
                        (deviation * std::sqrt(static_cast<float>(k))));
       offsets.push_back(-scales.back() * static_cast<float>(integer(random)));
     }

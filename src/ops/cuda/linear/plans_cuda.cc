@@ -130,37 +130,73 @@ Float8Plan float8_plan(const CudaLinear& args) {
   return plan;
 }
 
-GroupPlan group_plan(const CudaLinear& args) {
-  GroupPlan plan = {64, 1, 2};
-  for (const int rows : {16, 8}) {
-    if (args.rows <= rows) plan.tile_rows = rows;
+namespace {
+
+// How much of the device is busy until the last of so many equal blocks is done.
+bool fills_device(int64_t num_blocks) {
+  const int64_t turns = ceil_div(num_blocks, blocks_at_once(1));
+  return 10 * num_blocks >= 9 * turns * blocks_at_once(1);
+}
+
+// Parts of k, as many as fit in so many blocks, and deep enough each.
+int group_splits(int64_t tiles, int64_t depths, int most_splits, int64_t most_blocks) {
+  int splits = 1;
+  while (splits < most_splits && 2 * splits * tiles <= most_blocks && depths >= 4 * splits) {
+    splits *= 2;
   }
-  // Wide tiles multiply faster, but leave some multiprocessors idle where there are few of them.
-  constexpr int kWide = 128;
-  const bool fills_device = args.n <= args.k || args.n >= 2 * args.k;
-  if (args.rows > kWide && fills_device) plan.tile_rows = kWide;
-  const bool is_few = plan.tile_rows <= 16;
-  const bool is_wide = plan.tile_rows == kWide;
-  const int64_t tiles = ceil_div(args.rows, plan.tile_rows) *
-                        ceil_div(args.n, is_wide ? 2 * kGroupColumns : kGroupColumns);
-  const int64_t depths = ceil_div(args.k, kTileInputs);
-  const int64_t most_blocks = is_few ? 600 : is_wide ? 132 : args.rows <= 64 ? 256 : 400;
+  return splits;
+}
+
+GroupPlan few_rows_plan(int tile_rows, int64_t n, int64_t depths) {
+  GroupPlan plan = {tile_rows, 1, 1, 1, 1};
+  const int64_t tiles = ceil_div(n, kGroupColumns);
+  constexpr int64_t kMostBlocks = 600;
   const auto gains = [&] {
     const int64_t blocks = plan.splits * tiles;
     if (depths < 4 * plan.splits) return false;
     // A device that is full gains from more blocks only where each has much to do.
     constexpr int64_t kManyDepths = 16;
-    if (is_few && blocks >= most_blocks / 2) {
-      return blocks < most_blocks && depths >= 2 * kManyDepths * plan.splits;
-    }
-    return is_few || 2 * blocks <= most_blocks;
+    if (blocks < kMostBlocks / 2) return true;
+    return blocks < kMostBlocks && depths >= 2 * kManyDepths * plan.splits;
   };
   while (plan.splits < 8 && gains()) plan.splits *= 2;
   const int64_t own_depths = depths / plan.splits;
-  if (plan.tile_rows == 16) plan.num_stages = own_depths <= 8 ? 6 : 4;
-  if (plan.tile_rows == 8) plan.num_stages = own_depths <= 8 || plan.splits <= 2 ? 8 : 6;
-  if (is_wide || (!is_few && plan.splits <= 2 && plan.splits * tiles <= 264)) plan.num_stages = 3;
-  plan.num_stages = static_cast<int>(std::min<int64_t>(plan.num_stages, own_depths));
+  plan.num_stages = own_depths <= 8 ? 6 : 4;
+  if (tile_rows == 8) plan.num_stages = own_depths <= 8 || plan.splits <= 2 ? 8 : 6;
+  plan.num_in_stages = 4;
+  return plan;
+}
+
+GroupPlan middle_rows_plan(int64_t rows, int64_t n, int64_t depths) {
+  const int64_t tiles = ceil_div<int64_t>(rows, 64) * ceil_div(n, kGroupColumns);
+  const int splits = group_splits(tiles, depths, 8, rows <= 64 ? 256 : 400);
+  const int num_stages = splits <= 2 && splits * tiles <= blocks_at_once(2) ? 3 : 2;
+  return {64, 1, splits, num_stages, num_stages};
+}
+
+// Three warpgroups share activations where their tiles fill the device, one block a multiprocessor;
+// else blocks are of one warpgroup, two a multiprocessor.
+GroupPlan many_rows_plan(int64_t rows, int64_t n, int64_t depths) {
+  constexpr int kRows = 128;
+  constexpr int kShared = 3;
+  const auto tiles = [&](int64_t warpgroups) {
+    return ceil_div(rows, kRows) * ceil_div(n, warpgroups * kGroupColumns);
+  };
+  const int splits = group_splits(tiles(kShared), depths, 2, blocks_at_once(1));
+  if (fills_device(splits * tiles(kShared))) return {kRows, kShared, splits, 3, 3};
+  return {kRows, 1, group_splits(tiles(1), depths, 8, blocks_at_once(2)), 3, 3};
+}
+
+}  // namespace
+
+GroupPlan group_plan(const CudaLinear& args) {
+  const int64_t depths = ceil_div(args.k, kTileInputs);
+  GroupPlan plan = args.rows <= 8     ? few_rows_plan(8, args.n, depths)
+                   : args.rows <= 16  ? few_rows_plan(16, args.n, depths)
+                   : args.rows <= 128 ? middle_rows_plan(args.rows, args.n, depths)
+                                      : many_rows_plan(args.rows, args.n, depths);
+  plan.num_stages = static_cast<int>(std::min<int64_t>(plan.num_stages, depths / plan.splits));
+  plan.num_in_stages = std::min(plan.num_in_stages, plan.num_stages);
   return plan;
 }
 
