@@ -3,6 +3,8 @@
 // kernels read.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -103,6 +105,65 @@ TEST_P(LoraDecodeSteps, HaveTheLogprobsOfPrompts) {
                    std::string(model) + ", request " + std::to_string(i));
     }
   }
+}
+
+// Steps of many sequences, whose products add what the adapters do on GPUs that have the kernel:
+// their log-probabilities are those of the same tokens on the CPU in float32.
+TEST(LoraDecodeStepsOfManySequences, HaveTheLogprobsOfTheCpu) {
+  QUIRE_SKIP_WITHOUT_GPUS(1);
+  const std::string models = std::string(QUIRE_SOURCE_DIR) + "/models/";
+  EngineConfig config;
+  config.model = models + "lexicon";
+  config.device = "cuda";
+  config.dtype = "bfloat16";
+  config.kv_cache_memory_bytes = int64_t{1} << 25;
+  config.max_num_seqs = 16;
+  config.lora.enabled = true;
+  config.lora.modules = {{"pirate", models + "lexicon-pirate"}};
+  std::vector<RandomRequest> asked(12);
+  for (size_t i = 0; i < asked.size(); ++i) {
+    for (size_t j = 0; j < 5 + i; ++j) {
+      asked[i].prompt.push_back(static_cast<int32_t>(300 + (j * 37 + i * 101) % 1000));
+    }
+    asked[i].params.temperature = 0;
+    asked[i].params.ignore_eos = true;
+    asked[i].params.max_tokens = 16;
+    asked[i].params.logprobs = 0;
+    if (i % 3 != 0) asked[i].lora = "pirate";
+  }
+  const std::vector<int> arrivals(asked.size(), 0);
+  const auto decoded = run(config, asked, arrivals);
+  for (size_t i = 0; i < asked.size(); ++i) {
+    const std::vector<int32_t>& tokens = decoded[i].outputs[0].token_ids;
+    asked[i].prompt.insert(asked[i].prompt.end(), tokens.begin(), tokens.end());
+    asked[i].params.max_tokens = 1;
+    asked[i].params.logprobs.reset();
+    asked[i].params.prompt_logprobs = 0;
+  }
+  config.device = "cpu";
+  config.dtype = "float32";
+  const auto read = run(config, asked, arrivals);
+  for (RandomRequest& request : asked) request.lora.clear();
+  const auto read_by_base = run(config, asked, arrivals);
+  const auto last = [&](const std::vector<PositionLogprobs>& positions) {
+    std::vector<float> logprobs;
+    for (auto position = positions.end() - 16; position != positions.end(); ++position) {
+      logprobs.push_back(position->front().logprob);
+    }
+    return logprobs;
+  };
+  float of_adapter = 0;
+  for (size_t i = 0; i < asked.size(); ++i) {
+    const std::vector<float> expected = last(read[i].prompt_logprobs);
+    // Separate kernels, which round more often, are off by 0.14.
+    expect_close(last(decoded[i].outputs[0].logprobs), expected, 0.15F,
+                 "request " + std::to_string(i));
+    const std::vector<float> base = last(read_by_base[i].prompt_logprobs);
+    for (size_t j = 0; j < base.size(); ++j) {
+      of_adapter = std::max(of_adapter, std::abs(base[j] - expected[j]));
+    }
+  }
+  EXPECT_GT(of_adapter, 1) << "the adapter changes what follows";
 }
 
 }  // namespace

@@ -104,6 +104,10 @@ GpuLora::Layout GpuLora::lay_out(const LoraSites& sites, const GpuLoraLimits& li
     layout.layers.push_back(layer);
     layout.places.push_back(place);
   }
+  if (limits.dtype != DType::kFloat32 && ops::gains_by_lora_tiles(limits.max_loras, rank)) {
+    layout.flags_bytes = align_up(layout.sites.size() * sizeof(uint32_t), kPieceAlignment);
+    layout.tiles_bytes = static_cast<size_t>(ops::lora_tiles_bytes(limits.max_loras, rank));
+  }
   for (const auto& [tensor, norm] : sites.norms()) {
     if (norm.of_heads) continue;
     layout.norms.push_back(
@@ -119,7 +123,8 @@ size_t GpuLora::bytes(const LoraSites& sites, const GpuLoraLimits& limits) {
   return piece(slots * layout.slot_bytes) +
          piece(slots * layout.sites.size() * sizeof(ops::CudaLoraLayer)) +
          piece(slots * layout.norms.size() * sizeof(const float*)) + piece(layout.sums_bytes) +
-         piece(layout.gate_up_bytes) + GpuLoraCopies::bytes(sites, limits);
+         piece(layout.gate_up_bytes) + piece(layout.flags_bytes + layout.tiles_bytes) +
+         GpuLoraCopies::bytes(sites, limits);
 }
 
 GpuLora::GpuLora(LoraSites sites, const GpuLoraLimits& limits, const Device& device)
@@ -136,6 +141,7 @@ GpuLora::GpuLora(LoraSites sites, const GpuLoraLimits& limits, const Device& dev
           device),
       sums_(layout_.sums_bytes, device),
       gate_up_(layout_.gate_up_bytes, device),
+      tiles_(layout_.flags_bytes + layout_.tiles_bytes, device),
       copies_(sites_, limits, device),
       extras_(static_cast<size_t>(limits.max_loras)) {
   const auto* table = reinterpret_cast<const ops::CudaLoraLayer*>(table_.data());
@@ -143,6 +149,14 @@ GpuLora::GpuLora(LoraSites sites, const GpuLoraLimits& limits, const Device& dev
     ops::LoraSlotLayer layer = layout_.layers[i];
     layer.slots = table + i;
     layer.stride = std::ssize(layout_.sites);
+    if (layout_.tiles_bytes > 0) {
+      layer.tiles = {
+          .memory = tiles_.data() + layout_.flags_bytes,
+          .num_slots = limits.max_loras,
+          .slot_ranks = static_cast<int32_t>(padded_rank(limits.max_rank)),
+          .inputs_are_there = reinterpret_cast<uint32_t*>(tiles_.data()) + i,
+      };
+    }
     (layer.is_embedding ? embeddings_ : layers_).emplace(layout_.sites[i]->layer, layer);
   }
   const auto* norms = reinterpret_cast<const float* const*>(norm_table_.data());
@@ -245,6 +259,8 @@ void GpuLora::store(int slot, const LoraWeights& weights, ThreadPool& pool) {
     if (found.site == nullptr) continue;
     extras.embedding |= found.site->is_embedding;
     extras.output |= found.site->is_output;
+    extras.vectors |= !found.site->is_embedding && !found.site->is_output &&
+                      (!module.factor.empty() || !module.added_bias.empty());
     const auto site = std::ranges::find(layout_.sites, found.site) - layout_.sites.begin();
     add(module, found, static_cast<size_t>(site), to, entries[static_cast<size_t>(site)], copies);
   }
@@ -290,6 +306,26 @@ Tensor GpuLora::gate_up(int64_t rows, int64_t n) const {
   check(static_cast<size_t>(rows * n) * size_of(dtype_) <= gate_up_.size(),
         "the plan has room for a gated layer's outputs");
   return {gate_up_.data(), dtype_, {rows, n}};
+}
+
+Tensor GpuLora::tiles() const {
+  return {tiles_.data(), DType::kUInt8, {static_cast<int64_t>(tiles_.size())}};
+}
+
+bool GpuLoraStep::may_multiply() const {
+  return !rows_.extras.vectors && !rows_.extras.copies &&
+         rows_.tokens.num_rows <= ops::kLoraTileRows && adapters_.tiles().dim(0) > 0;
+}
+
+void GpuLoraStep::begin(Stream& stream) const {
+  if (may_multiply()) ops::lora_begin(stream, adapters_.tiles());
+}
+
+bool GpuLoraStep::multiply(Stream& stream, const ops::LoraSlotLayer& layer, const Tensor& in,
+                           const ops::Weight& weight, const Tensor& bias, bool gated,
+                           const Tensor& out) const {
+  return may_multiply() && in.dim(0) == rows_.tokens.num_rows &&
+         ops::lora_linear(stream, rows_.tokens, layer, in, weight, bias, gated, out);
 }
 
 ops::CudaLoraRows GpuLoraStep::rows_from(int64_t first_row, int64_t num_rows) const {

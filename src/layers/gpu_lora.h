@@ -32,7 +32,8 @@ namespace quire {
 struct LoraExtras {
   bool embedding = false;
   bool norms = false;
-  bool output = false;  // the output layer
+  bool output = false;   // the output layer
+  bool vectors = false;  // DoRA's factors, or added biases, of linear layers within the model
   // Copies of matrices, or of norms of queries and keys, of any rank's layers: all ranks run such a
   // step without a graph.
   bool copies = false;
@@ -41,6 +42,7 @@ struct LoraExtras {
     embedding |= other.embedding;
     norms |= other.norms;
     output |= other.output;
+    vectors |= other.vectors;
     copies |= other.copies;
     return *this;
   }
@@ -70,6 +72,8 @@ class GpuLora {
   // Rows of a gated layer that are computed at a time, and room for their outputs.
   static constexpr int64_t kMostGatedRows = LoraRowOrder::kBlockRows;
   Tensor gate_up(int64_t rows, int64_t n) const;
+  // What ops::lora_linear hands on between its kernels: cleared in each step.
+  Tensor tiles() const;
 
  private:
   // Where a layer's matrices and vectors lie in a slot, in bytes.
@@ -92,6 +96,8 @@ class GpuLora {
     size_t slot_bytes = 0;
     size_t sums_bytes = 0;
     size_t gate_up_bytes = 0;
+    size_t flags_bytes = 0;  // a word of each layer, then the tiles
+    size_t tiles_bytes = 0;
   };
   // A matrix on its way to the GPU: `rows` rows of `columns` numbers; source has the leading ones
   // of each row.
@@ -132,6 +138,7 @@ class GpuLora {
   Buffer norm_table_;  // const float*[slots][norms]
   Buffer sums_;
   Buffer gate_up_;
+  Buffer tiles_;
   GpuLoraCopies copies_;
   std::unordered_map<const void*, ops::LoraSlotLayer> layers_;
   std::unordered_map<const void*, ops::LoraSlotLayer> embeddings_;
@@ -156,6 +163,13 @@ class GpuLoraStep {
       : adapters_(adapters), rows_(std::move(rows)) {}
 
   const LoraExtras& extras() const { return rows_.extras; }
+
+  // Before the first layer's.
+  void begin(Stream& stream) const;
+  // A layer's product with what the slots add, at once, with `gated` through the activation. False:
+  // it is to be computed as follows.
+  bool multiply(Stream& stream, const ops::LoraSlotLayer& layer, const Tensor& in,
+                const ops::Weight& weight, const Tensor& bias, bool gated, const Tensor& out) const;
 
   // Each is for rows [first_row, first_row + rows of `in` or `out`) of the step. For a layer call
   // shrink(), the base's product, multiply_copies(), then expand() or expand_gated(), the last two
@@ -200,6 +214,8 @@ class GpuLoraStep {
 
  private:
   ops::CudaLoraRows rows_from(int64_t first_row, int64_t num_rows) const;
+  // Whether layers may be computed at once.
+  bool may_multiply() const;
 
   const GpuLora& adapters_;
   GpuLoraRows rows_;

@@ -73,10 +73,14 @@ const ops::LoraSlotLayer* Linear::slots_of(const ForwardContext& context) const 
   return context.gpu_lora == nullptr ? nullptr : context.gpu_lora->find(this);
 }
 
-// The base's product comes between the adapters' two: its kernel fetches weights while the first
-// runs, and the last fetches its matrices while the base's runs.
+// Where not all is one product, the base's comes between the adapters' two: its kernel fetches
+// weights while the first runs, and the last fetches its matrices while the base's runs.
 void Linear::forward_in_slots(ForwardContext& context, const ops::LoraSlotLayer& slots,
                               const LinearInput& in, const Tensor& out, int64_t first_row) const {
+  if (context.gpu_lora->multiply(context.stream, slots, in.x, weight_.weight(), added_bias(), false,
+                                 out)) {
+    return;
+  }
   context.gpu_lora->shrink(context.stream, slots, first_row, in.x);
   Arena::Scope scope(context.arena);
   const Tensor scratch = scratch_of(context, weight_.weight(), in, in.x.dim(0));
@@ -88,6 +92,10 @@ void Linear::forward_in_slots(ForwardContext& context, const ops::LoraSlotLayer&
 void Linear::forward_gated_in_slots(ForwardContext& context, const ops::LoraSlotLayer& slots,
                                     const LinearInput& in, const Tensor& out,
                                     int64_t first_row) const {
+  if (context.gpu_lora->multiply(context.stream, slots, in.x, weight_.weight(), added_bias(), true,
+                                 out)) {
+    return;
+  }
   const int64_t num_rows = in.x.dim(0);
   for (int64_t begin = 0; begin < num_rows; begin += GpuLora::kMostGatedRows) {
     const int64_t end = std::min(num_rows, begin + GpuLora::kMostGatedRows);

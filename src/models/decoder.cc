@@ -347,6 +347,7 @@ void Decoder::run_step(ForwardContext& context, const IntermediateTensors& state
 }
 
 void Decoder::run_layers(ForwardContext& context, const IntermediateTensors& state) const {
+  if (context.gpu_lora != nullptr) context.gpu_lora->begin(context.stream);
   if (embed_tokens_) embed_tokens(context, *embed_tokens_, state.residual);
   for (size_t i = 0; i < layers_.size(); ++i) {
     layers_[i]->forward(context, rotary_.cos_sin(), kv_caches_[i],

@@ -144,6 +144,56 @@ void lora_expand_gated(Stream& stream, const CudaLoraRows& rows, const LoraSlotL
   stream.cuda_kernels().lora_expand(stream.cuda(), args);
 }
 
+void lora_begin(Stream& stream, const Tensor& room) {
+  Dim bytes{"bytes"};
+  ShapeCheck("lora_begin")
+      .expect("room", room, DType::kUInt8, {&bytes})
+      .require(!stream.is_cpu(), "adapters in slots are a GPU's");
+  if (!stream.computes()) return;
+  stream.cuda_kernels().lora_begin(stream.cuda(), {.memory = room.raw(), .bytes = bytes.value});
+}
+
+bool lora_linear(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
+                 const Tensor& x, const Weight& weight, const Tensor& bias, bool gated,
+                 const Tensor& out) {
+  Dim r{"R", rows.num_rows}, k{"K", layer.k}, n{"N", weight.n()};
+  Dim out_n{"N", weight.n() / (gated ? 2 : 1)};
+  ShapeCheck("lora_linear")
+      .expect("x", x, layer.dtype, {&r, &k})
+      .expect_optional("bias", bias, DType::kFloat32, {&n})
+      .expect("out", out, layer.dtype, {&r, &out_n})
+      .require(weight.k() == layer.k, "the adapters' inputs are the base's")
+      .require(n.value >= outputs_of(layer), "the layer's parts are outputs")
+      .require(!stream.is_cpu(), "adapters in slots are a GPU's");
+  if (!stream.computes()) return false;
+  CudaLoraLinear args = {.product = {.dtype = layer.dtype,
+                                     .in = x.raw(),
+                                     .in_stride = x.row_stride(),
+                                     .weight = weight.view(),
+                                     .rows = rows.num_rows,
+                                     .n = n.value,
+                                     .k = k.value,
+                                     .bias = bias.defined() ? bias.data<float>() : nullptr,
+                                     .out = out.raw(),
+                                     .out_stride = out.row_stride(),
+                                     .out_dtype = layer.dtype,
+                                     .silu_and_mul = gated},
+                         .rows = rows,
+                         .layers = layer.slots,
+                         .layer_stride = layer.stride,
+                         .max_ranks = layer.max_ranks,
+                         .num_parts = layer.num_parts,
+                         .first_output = {},
+                         .num_outputs = {},
+                         .tiles = layer.tiles};
+  std::ranges::copy(layer.first_output, args.first_output);
+  std::ranges::copy(layer.num_outputs, args.num_outputs);
+  const CudaKernels& kernels = stream.cuda_kernels();
+  if (!kernels.lora_linear_takes(stream.cuda(), args)) return false;
+  kernels.lora_linear(stream.cuda(), args);
+  return true;
+}
+
 void lora_norm(Stream& stream, const CudaLoraRows& rows, const LoraSlotNorm& norm, float eps,
                const Tensor& x, const Tensor& out) {
   Dim r{"R", rows.num_rows}, n{"N"};

@@ -8,6 +8,8 @@
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "ops/cuda/lora_kernels.h"
+#include "ops/cuda/lora_product_kernels.h"
+#include "ops/weight.h"
 
 namespace quire::ops {
 
@@ -22,6 +24,7 @@ struct LoraSlotLayer {
   int num_parts = 0;
   int64_t first_output[kMaxLoraParts] = {};
   int64_t num_outputs[kMaxLoraParts] = {};
+  CudaLoraTiles tiles = {};  // for lora_linear
 };
 
 // A norm's weights, in all slots.
@@ -52,6 +55,15 @@ void lora_expand(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& 
 void lora_expand_gated(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
                        const Tensor& t, const Tensor& bias, const Tensor& gate_up,
                        const Tensor& out, LoraBranch& branch);
+
+// Clears a step's room for lora_linear, uint8[bytes], before its first layer.
+void lora_begin(Stream& stream, const Tensor& room);
+// linear, or with `gated` gated_linear, with what adapters without factors and added biases add to
+// the product: instead of the three ops above and the base's, in other bits. x [rows.num_rows, k],
+// all of the step's rows. False: the GPU has no kernel for it, and nothing is queued.
+bool lora_linear(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
+                 const Tensor& x, const Weight& weight, const Tensor& bias, bool gated,
+                 const Tensor& out);
 
 // Computes the rows of `out` whose slots have a weight of their own again, from x: out = norm(x).
 // x, out [rows.num_rows, N], which do not overlap.

@@ -2,6 +2,7 @@
 
 #include "ops/cuda/decoder_step_kernels.h"
 #include "ops/cuda/lora_kernels.h"
+#include "ops/cuda/lora_product_kernels.h"
 #include "simulated_gpu/elements.h"
 #include "simulated_gpu/stream.h"
 
@@ -89,6 +90,17 @@ constexpr ops::CudaKernels kKernels = {
         },
     .lora_norm = [](CudaStream& stream,
                     const ops::CudaLoraNorm& args) { queue<lora_norm>(stream, "lora_norm", args); },
+    .lora_begin =
+        [](CudaStream& stream, const ops::CudaLoraBegin& args) {
+          stream.queue("lora_begin", [args] { lora_begin(args); });
+        },
+    .lora_linear =
+        [](CudaStream& stream, const ops::CudaLoraLinear& args) {
+          check_dtype("lora_linear", args.product.dtype);
+          stream.queue("lora_linear", [args] { lora_linear(args); });
+        },
+    .lora_linear_takes = [](CudaStream&,
+                            const ops::CudaLoraLinear& args) { return takes_lora_linear(args); },
     .decoder_step =
         [](CudaStream& stream, const ops::CudaDecoderStep& args) {
           queue<decoder_step>(stream, "decoder_step", args);

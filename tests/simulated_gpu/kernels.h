@@ -30,6 +30,8 @@ void lora_shrink(const ops::CudaLoraShrink& args);
 void lora_look_up(const ops::CudaLoraLookUp& args);
 void lora_expand(const ops::CudaLoraExpand& args);
 void lora_norm(const ops::CudaLoraNorm& args);
+void lora_begin(const ops::CudaLoraBegin& args);
+void lora_linear(const ops::CudaLoraLinear& args);
 void decoder_step(const ops::CudaDecoderStep& args);
 
 // Nothing is computed here: the times are made up, of a GPU that does 10 TFLOP/s and 1 TB/s, and

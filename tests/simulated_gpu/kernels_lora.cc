@@ -1,9 +1,12 @@
 // Kernels of adapters.
 #include <cmath>
+#include <cstddef>
+#include <cstring>
 #include <vector>
 
 #include "core/dtype.h"
 #include "ops/cuda/lora_kernels.h"
+#include "ops/cuda/lora_product_kernels.h"
 #include "simulated_gpu/elements.h"
 #include "simulated_gpu/kernels.h"
 
@@ -153,6 +156,57 @@ void lora_expand(const ops::CudaLoraExpand& args) {
     }
   };
   for_each_lora_row(args.rows, args.layers, args.layer_stride, expand);
+}
+
+void lora_linear(const ops::CudaLoraLinear& args);
+void lora_begin(const ops::CudaLoraBegin& args) {
+  std::memset(args.memory, 0, static_cast<size_t>(args.bytes));
+}
+
+void lora_linear(const ops::CudaLoraLinear& args) {
+  const ops::CudaLinear& product = args.product;
+  const auto n = static_cast<size_t>(product.n);
+  std::vector<float> outputs(static_cast<size_t>(product.rows) * n);
+  ops::CudaLinear base = product;
+  base.silu_and_mul = false;
+  base.out_dtype = DType::kFloat32;
+  base.out = outputs.data();
+  base.out_stride = product.n;
+  linear(base);
+  const auto add = [&](int64_t row, const ops::CudaLoraLayer* layer) {
+    if (layer == nullptr) return;
+    const std::vector<float> x =
+        read(product.dtype, product.in, row * product.in_stride, product.k);
+    for (int part = 0; part < args.num_parts; ++part) {
+      const int64_t rank = layer->rank[part];
+      std::vector<float> t;
+      for (int64_t i = layer->first_rank[part]; i < layer->first_rank[part] + rank; ++i) {
+        const std::vector<float> a = read(product.dtype, layer->a, i * product.k, product.k);
+        t.push_back(layer->scale[part] * dot_of(x, a, 0, a.size()));
+      }
+      // As the real kernel hands it on.
+      std::vector<std::byte> rounded(t.size() * size_of(product.dtype));
+      write(product.dtype, rounded.data(), 0, t);
+      read(product.dtype, rounded.data(), 0, t);
+      for (int64_t i = 0; i < args.num_outputs[part]; ++i) {
+        const std::vector<float> b = read(product.dtype, layer->b[part], i * rank, rank);
+        outputs[static_cast<size_t>(row) * n + static_cast<size_t>(args.first_output[part] + i)] +=
+            dot_of(t, b, 0, t.size());
+      }
+    }
+  };
+  for_each_lora_row(args.rows, args.layers, args.layer_stride, add);
+  for (int64_t row = 0; row < product.rows; ++row) {
+    const auto first = outputs.begin() + row * product.n;
+    std::vector<float> values(first, first + product.n);
+    if (product.silu_and_mul) {
+      for (size_t i = 0; i < n / 2; ++i) {
+        values[i] *= values[n / 2 + i] / (1.0f + std::exp(-values[i]));
+      }
+      values.resize(n / 2);
+    }
+    write(product.dtype, product.out, row * product.out_stride, values);
+  }
 }
 
 }  // namespace quire::simulated

@@ -371,11 +371,13 @@ struct CudaLogprobs {
 // Of a whole decode step: ops/cuda/decoder_step_kernels.h.
 struct CudaDecoderStep;
 
-// Of adapters: ops/cuda/lora_kernels.h.
+// Of adapters: ops/cuda/lora_kernels.h, and the last two ops/cuda/lora_product_kernels.h.
 struct CudaLoraShrink;
 struct CudaLoraLookUp;
 struct CudaLoraExpand;
 struct CudaLoraNorm;
+struct CudaLoraBegin;
+struct CudaLoraLinear;
 
 struct CudaKernels {
   void (*embedding)(CudaStream&, const CudaEmbedding&);
@@ -408,6 +410,10 @@ struct CudaKernels {
   void (*lora_look_up)(CudaStream&, const CudaLoraLookUp&);
   void (*lora_expand)(CudaStream&, const CudaLoraExpand&);
   void (*lora_norm)(CudaStream&, const CudaLoraNorm&);
+  void (*lora_begin)(CudaStream&, const CudaLoraBegin&);
+  void (*lora_linear)(CudaStream&, const CudaLoraLinear&);
+  // Whether lora_linear takes such a product on this device.
+  bool (*lora_linear_takes)(CudaStream&, const CudaLoraLinear&);
   void (*decoder_step)(CudaStream&, const CudaDecoderStep&);
   // Whether decoder_step takes a model of these sizes on this device; rows are not used. Loads the
   // kernel, because loading it later might wait for a kernel that waits for this rank.
@@ -443,6 +449,9 @@ void lora_shrink(CudaStream& stream, const CudaLoraShrink& args);
 void lora_look_up(CudaStream& stream, const CudaLoraLookUp& args);
 void lora_expand(CudaStream& stream, const CudaLoraExpand& args);
 void lora_norm(CudaStream& stream, const CudaLoraNorm& args);
+void lora_begin(CudaStream& stream, const CudaLoraBegin& args);
+void lora_linear(CudaStream& stream, const CudaLoraLinear& args);
+bool lora_linear_takes(CudaStream& stream, const CudaLoraLinear& args);
 void decoder_step(CudaStream& stream, const CudaDecoderStep& args);
 bool supports_decoder_step(CudaStream& stream, const CudaDecoderStep& args);
 int64_t paged_attention_scratch_bytes(int64_t max_decode_rows, int64_t max_num_seqs,
