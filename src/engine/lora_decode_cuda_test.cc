@@ -120,6 +120,10 @@ TEST(LoraDecodeStepsOfManySequences, HaveTheLogprobsOfTheCpu) {
   config.max_num_seqs = 16;
   config.lora.enabled = true;
   config.lora.modules = {{"pirate", models + "lexicon-pirate"}};
+  // In bfloat16 a request without an adapter is off by as much. Simulated GPUs have no float16.
+  const bool has_float16 = !has_simulated_gpus(config);
+  if (has_float16) config.dtype = "float16";
+  const float tolerance = has_float16 ? 0.05F : 0.15F;
   std::vector<RandomRequest> asked(12);
   for (size_t i = 0; i < asked.size(); ++i) {
     for (size_t j = 0; j < 5 + i; ++j) {
@@ -155,8 +159,7 @@ TEST(LoraDecodeStepsOfManySequences, HaveTheLogprobsOfTheCpu) {
   float of_adapter = 0;
   for (size_t i = 0; i < asked.size(); ++i) {
     const std::vector<float> expected = last(read[i].prompt_logprobs);
-    // Separate kernels, which round more often, are off by 0.14.
-    expect_close(last(decoded[i].outputs[0].logprobs), expected, 0.15F,
+    expect_close(last(decoded[i].outputs[0].logprobs), expected, tolerance,
                  "request " + std::to_string(i));
     const std::vector<float> base = last(read_by_base[i].prompt_logprobs);
     for (size_t j = 0; j < base.size(); ++j) {
