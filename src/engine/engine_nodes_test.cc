@@ -282,7 +282,7 @@ TEST(EngineOnNodes, RefusesWhatCannotBeOnNodes) {
   EXPECT_THAT(refused([](EngineConfig& config) {
                 config.tensor_parallel_size = config.threads = config.cluster.num_nodes = 3;
               }),
-              HasSubstr("--tensor-parallel-size is 3, but the model's num_attention_heads is"));
+              HasSubstr("tensor_parallel_size is 3, but the model's num_attention_heads is"));
 }
 
 }  // namespace

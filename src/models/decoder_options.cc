@@ -39,7 +39,7 @@ namespace {
 void check_divides(std::string_view field, int64_t value, int size) {
   if (value % size == 0) return;
   throw Error(
-      fmt::format("--tensor-parallel-size is {}, but the model's {} is {}; choose a size that "
+      fmt::format("tensor_parallel_size is {}, but the model's {} is {}; choose a size that "
                   "divides it.",
                   size, field, value));
 }
@@ -63,7 +63,7 @@ const ModelOptions& checked_decoder_options(const ModelOptions& options) {
   if (config.num_key_value_heads % options.size != 0 &&
       options.size % config.num_key_value_heads != 0) {
     throw Error(
-        fmt::format("--tensor-parallel-size is {}, but the model's num_key_value_heads is {}; "
+        fmt::format("tensor_parallel_size is {}, but the model's num_key_value_heads is {}; "
                     "choose a size that divides it or is a multiple of it.",
                     options.size, config.num_key_value_heads));
   }

@@ -276,7 +276,7 @@ TEST(Decoder, RefusesWhatItCannotRun) {
 
   options = tiny_model();
   options.size = 3;
-  EXPECT_THAT(message_of(options), HasSubstr("--tensor-parallel-size is 3"));
+  EXPECT_THAT(message_of(options), HasSubstr("tensor_parallel_size is 3"));
   EXPECT_THAT(message_of(options), HasSubstr("num_attention_heads is 8"));
 
   options = tiny_model();
