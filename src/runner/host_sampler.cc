@@ -64,7 +64,9 @@ std::vector<ops::SampledToken> sample_rows(Stream& stream, const Tensor& logits,
     if (rows[i].state->request->has_logits_processors) {
       const std::span<float> row(logits.row<float>(static_cast<int64_t>(i)),
                                  static_cast<size_t>(logits.dim(1)));
-      call_logits_processors(rows[i], row, hooks.processors);
+      // As a task of its own, which who watches the rank sees: callbacks may take long.
+      stream.pool().parallel_for(
+          1, [&](int64_t, int) { call_logits_processors(rows[i], row, hooks.processors); });
     }
     sampling.push_back(to_sampling_row(*rows[i].state, rows[i].num_tokens));
     if (masks[i]) sampling.back().allowed = masks[i]->allowed();

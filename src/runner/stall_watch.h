@@ -16,14 +16,14 @@ namespace quire {
 struct StallWatchOptions {
   size_t num_ranks = 0;
   double limit_s = 0;
-  double last_limit_s = 0;  // from then on
+  double last_limit_s = 0;  // how long after on_stall on_end comes
   // Whether a rank computes, and a number that changes while it gets on.
   std::function<bool(size_t rank)> computes;
   std::function<uint64_t(size_t rank)> progress;
-  // Called once, when a rank has computed for limit_s and its number has not changed. Time in which
-  // the whole process was stopped does not count.
+  // Called once for each time that a rank has computed for limit_s and its number has not changed.
+  // Time in which the whole process was stopped does not count.
   std::function<void(size_t rank)> on_stall;
-  // Called once, when that rank has not got on within last_limit_s of it.
+  // Called once for each on_stall after which the rank has not got on for last_limit_s.
   std::function<void(size_t rank)> on_end;
 };
 

@@ -39,8 +39,8 @@ struct ThreadExecutorOptions {
   // seconds at most, on a GPU only with a whole step. If the rank does not come back after that,
   // the process ends, so that a launcher can start the group again.
   double stall_s = 60;
-  // Called on node 0 with a line for the user about how GPUs of several processes talk. May be
-  // empty.
+  // Called with a line for the user: on node 0 about how GPUs of several processes talk, on any
+  // node, from any thread, before the process ends because a rank does not come back. May be empty.
   std::function<void(const std::string&)> on_message;
   // Of the ranks of this process, counted stage by stage: their pools' threads are pinned, and
   // ranks on the CPU have their memory on its nodes. Empty: wherever the system likes.

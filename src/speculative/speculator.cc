@@ -150,10 +150,11 @@ void Speculator::enter_savings(size_t num_drafts, size_t num_kept) {
 void Speculator::set_limit(SequenceId id, State& state) {
   clear_limit(state);
   price_drafts();
+  ++state.tokens_undrafted;
   if (!proposer_->has_drafts(id)) return;
   state.limit = worthwhile(state.acceptance.rate());
   state.probes =
-      ledger_.may_draft() && state.limit == 0 && ++state.tokens_undrafted >= probe_interval_;
+      ledger_.may_draft() && state.limit == 0 && state.tokens_undrafted >= probe_interval_;
   if (state.probes) state.limit = 1;
   if (state.limit > 0) ++num_drafting_;
 }

@@ -15,16 +15,15 @@ using ::testing::IsEmpty;
 // Proposes what it is asked for, and counts what it holds.
 class FakeProposer : public Proposer {
  public:
-  static constexpr SequenceId kWithoutDrafts = 99999;
-
-  explicit FakeProposer(std::map<SequenceId, int64_t>& num_tokens) : num_tokens_(num_tokens) {}
+  FakeProposer(std::map<SequenceId, int64_t>& num_tokens, const bool& has_drafts)
+      : num_tokens_(num_tokens), has_drafts_(has_drafts) {}
   void add(SequenceId id, const Request& request) override {
     num_tokens_[id] = request.num_prompt_tokens();
   }
   void append(SequenceId id, std::span<const int32_t> token_ids) override {
     num_tokens_.at(id) += std::ssize(token_ids);
   }
-  bool has_drafts(SequenceId id) const override { return id != kWithoutDrafts; }
+  bool has_drafts(SequenceId) const override { return has_drafts_; }
   std::vector<int32_t> propose(SequenceId id, size_t most) override {
     return std::vector<int32_t>(most, static_cast<int32_t>(id));
   }
@@ -32,6 +31,7 @@ class FakeProposer : public Proposer {
 
  private:
   std::map<SequenceId, int64_t>& num_tokens_;
+  const bool& has_drafts_;
 };
 
 class SpeculatorTest : public testing::Test {
@@ -53,7 +53,8 @@ class SpeculatorTest : public testing::Test {
 
   Request request_;
   std::map<SequenceId, int64_t> num_tokens_;
-  Speculator speculator_{std::make_unique<FakeProposer>(num_tokens_), 8};
+  bool proposer_has_drafts_ = true;
+  Speculator speculator_{std::make_unique<FakeProposer>(num_tokens_, proposer_has_drafts_), 8};
 };
 
 TEST_F(SpeculatorTest, TellsTheProposerOfEachToken) {
@@ -69,11 +70,25 @@ TEST_F(SpeculatorTest, TellsTheProposerOfEachToken) {
 }
 
 TEST_F(SpeculatorTest, NobodyWaitsForASequenceThatTheProposerKnowsNothingOf) {
+  proposer_has_drafts_ = false;
   for (int i = 0; i < 10 * Speculator::kProbeInterval; ++i) {
-    step(FakeProposer::kWithoutDrafts, 0, 0);
+    step(4, 0, 0);
     ASSERT_FALSE(speculator_.drafts_next());
     ASSERT_THAT(speculator_.take_ready(), IsEmpty());
   }
+}
+
+// Tokens behind which the proposer has nothing count, too.
+TEST_F(SpeculatorTest, TheFirstDraftsAfterALongTimeAreAProbe) {
+  for (int rows = 1; rows < 50; ++rows) speculator_.learn_step(1 + rows % 7, 1.0 + rows % 7);
+  proposer_has_drafts_ = false;
+  for (int i = 0; i < 2 * Speculator::kProbeInterval; ++i) step(4, 0, 0);
+  EXPECT_THAT(next_drafts(4), IsEmpty());
+  proposer_has_drafts_ = true;
+  step(4, 0, 0);
+  EXPECT_EQ(next_drafts(4).size(), 1u);
+  step(4, 1, 0);
+  EXPECT_THAT(next_drafts(4), IsEmpty());
 }
 
 // Text without a choice is drafted by others.
@@ -256,7 +271,7 @@ TEST_F(SpeculatorTest, RowsThatCostNothingAreWorthAllDrafts) {
 // long as a step of one, that is no use.
 TEST_F(SpeculatorTest, StepsThatAreAlikeStillTellWhatDraftsCost) {
   for (const double row_s : {1.0, 0.0}) {
-    Speculator speculator(std::make_unique<FakeProposer>(num_tokens_), 8);
+    Speculator speculator(std::make_unique<FakeProposer>(num_tokens_, proposer_has_drafts_), 8);
     int64_t num_drafts = 0;
     size_t last = 0;
     for (int i = 0; i < 1500; ++i) {
@@ -341,7 +356,7 @@ TEST_F(ModelDraftsTest, ReadNoPromptsWhileTheyPause) {
 }
 
 TEST_F(ModelDraftsTest, AreAsManyAsAskedForWhereTheyNeedNotPay) {
-  Speculator always(std::make_unique<FakeProposer>(num_tokens_), 5, false);
+  Speculator always(std::make_unique<FakeProposer>(num_tokens_, proposer_has_drafts_), 5, false);
   for (int i = 0; i < 100; ++i) {
     always.learn_step(1 + i % 7, 1.0 + i % 7);
     always.learn_drafting(5, 5, 50, 50);

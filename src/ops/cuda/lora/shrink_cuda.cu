@@ -17,11 +17,11 @@
 namespace quire::ops::cuda {
 namespace {
 
-// Of a block, for large products or beside a kernel that leaves few registers.
+// Warps of a block: many for large products, few beside a kernel that leaves few registers.
 constexpr int kManyWarps = 8;
 constexpr int kFewWarps = 4;
-// Inputs that a block multiplies at a time: 32 for each warp; lane l has the 8 from 8 (l % 4) on.
 constexpr int kFewBlocks = 5;  // of few warps, that a multiprocessor has registers for
+// Inputs that a block multiplies at a time: 32 for each warp; lane l has the 8 from 8 (l % 4) on.
 template <int kWarps>
 constexpr int kInputStep = 32 * kWarps;
 constexpr int kThreads = 32 * kManyWarps;
