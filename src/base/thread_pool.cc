@@ -67,11 +67,11 @@ struct ThreadPool::State {
   std::atomic<const Body*> body{nullptr};
   std::atomic<uint64_t> num_tasks{0};
   alignas(64) std::atomic<uint64_t> num_done{0};
+  std::atomic<uint64_t> num_alone{0};  // tasks of loops that the caller runs without workers
   alignas(64) std::atomic<int> num_sleeping{0};
   std::atomic<bool> stop{false};
   std::mutex mutex;
   std::condition_variable wake;
-  std::atomic<uint64_t> num_alone{0};  // tasks of loops that the caller runs without workers
   std::atomic<bool> failed{false};
   std::exception_ptr error;  // of the task that set `failed`
   bool spin = true;
