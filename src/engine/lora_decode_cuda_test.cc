@@ -20,6 +20,26 @@ namespace {
 
 using namespace engine_test;  // NOLINT(google-build-using-namespace)
 
+// Of the last `count` positions.
+std::vector<float> last_logprobs(const std::vector<PositionLogprobs>& positions, int64_t count) {
+  std::vector<float> logprobs;
+  for (auto position = positions.end() - count; position != positions.end(); ++position) {
+    logprobs.push_back(position->front().logprob);
+  }
+  return logprobs;
+}
+
+// Makes prompts of requests and their answers, for the log-probabilities of the latter.
+void ask_for_prompts(std::vector<RandomRequest>& asked, const std::vector<RequestOutput>& answers) {
+  for (size_t i = 0; i < asked.size(); ++i) {
+    const std::vector<int32_t>& tokens = answers[i].outputs[0].token_ids;
+    asked[i].prompt.insert(asked[i].prompt.end(), tokens.begin(), tokens.end());
+    asked[i].params.max_tokens = 1;
+    asked[i].params.logprobs.reset();
+    asked[i].params.prompt_logprobs = 0;
+  }
+}
+
 class LoraDecodeSteps : public testing::TestWithParam<const char*> {
  protected:
   static constexpr int kNumAdapters = 4;
@@ -67,15 +87,6 @@ class LoraDecodeSteps : public testing::TestWithParam<const char*> {
     return requests;
   }
 
-  // Of the last kNumTokens positions.
-  static std::vector<float> last_logprobs(const std::vector<PositionLogprobs>& positions) {
-    std::vector<float> logprobs;
-    for (auto position = positions.end() - kNumTokens; position != positions.end(); ++position) {
-      logprobs.push_back(position->front().logprob);
-    }
-    return logprobs;
-  }
-
   TemporaryFolder root_;
 };
 INSTANTIATE_TEST_SUITE_P(Types, LoraDecodeSteps, testing::Values("float32", "bfloat16"),
@@ -91,17 +102,11 @@ TEST_P(LoraDecodeSteps, HaveTheLogprobsOfPrompts) {
     std::vector<RandomRequest> asked = requests();
     const std::vector<int> arrivals(asked.size(), 0);
     const auto decoded = run(config, asked, arrivals);
-    for (size_t i = 0; i < asked.size(); ++i) {
-      const std::vector<int32_t>& tokens = decoded[i].outputs[0].token_ids;
-      asked[i].prompt.insert(asked[i].prompt.end(), tokens.begin(), tokens.end());
-      asked[i].params.max_tokens = 1;
-      asked[i].params.logprobs.reset();
-      asked[i].params.prompt_logprobs = 0;
-    }
+    ask_for_prompts(asked, decoded);
     const auto read = run(config, asked, arrivals);
     for (size_t i = 0; i < asked.size(); ++i) {
-      expect_close(last_logprobs(decoded[i].outputs[0].logprobs),
-                   last_logprobs(read[i].prompt_logprobs), tolerance,
+      expect_close(last_logprobs(decoded[i].outputs[0].logprobs, kNumTokens),
+                   last_logprobs(read[i].prompt_logprobs, kNumTokens), tolerance,
                    std::string(model) + ", request " + std::to_string(i));
     }
   }
@@ -111,6 +116,7 @@ TEST_P(LoraDecodeSteps, HaveTheLogprobsOfPrompts) {
 // their log-probabilities are those of the same tokens on the CPU in float32.
 TEST(LoraDecodeStepsOfManySequences, HaveTheLogprobsOfTheCpu) {
   QUIRE_SKIP_WITHOUT_GPUS(1);
+  constexpr int64_t kNumTokens = 16;
   const std::string models = std::string(QUIRE_SOURCE_DIR) + "/models/";
   EngineConfig config;
   config.model = models + "lexicon";
@@ -131,37 +137,24 @@ TEST(LoraDecodeStepsOfManySequences, HaveTheLogprobsOfTheCpu) {
     }
     asked[i].params.temperature = 0;
     asked[i].params.ignore_eos = true;
-    asked[i].params.max_tokens = 16;
+    asked[i].params.max_tokens = kNumTokens;
     asked[i].params.logprobs = 0;
     if (i % 3 != 0) asked[i].lora = "pirate";
   }
   const std::vector<int> arrivals(asked.size(), 0);
   const auto decoded = run(config, asked, arrivals);
-  for (size_t i = 0; i < asked.size(); ++i) {
-    const std::vector<int32_t>& tokens = decoded[i].outputs[0].token_ids;
-    asked[i].prompt.insert(asked[i].prompt.end(), tokens.begin(), tokens.end());
-    asked[i].params.max_tokens = 1;
-    asked[i].params.logprobs.reset();
-    asked[i].params.prompt_logprobs = 0;
-  }
+  ask_for_prompts(asked, decoded);
   config.device = "cpu";
   config.dtype = "float32";
   const auto read = run(config, asked, arrivals);
   for (RandomRequest& request : asked) request.lora.clear();
   const auto read_by_base = run(config, asked, arrivals);
-  const auto last = [&](const std::vector<PositionLogprobs>& positions) {
-    std::vector<float> logprobs;
-    for (auto position = positions.end() - 16; position != positions.end(); ++position) {
-      logprobs.push_back(position->front().logprob);
-    }
-    return logprobs;
-  };
   float of_adapter = 0;
   for (size_t i = 0; i < asked.size(); ++i) {
-    const std::vector<float> expected = last(read[i].prompt_logprobs);
-    expect_close(last(decoded[i].outputs[0].logprobs), expected, tolerance,
+    const std::vector<float> expected = last_logprobs(read[i].prompt_logprobs, kNumTokens);
+    expect_close(last_logprobs(decoded[i].outputs[0].logprobs, kNumTokens), expected, tolerance,
                  "request " + std::to_string(i));
-    const std::vector<float> base = last(read_by_base[i].prompt_logprobs);
+    const std::vector<float> base = last_logprobs(read_by_base[i].prompt_logprobs, kNumTokens);
     for (size_t j = 0; j < base.size(); ++j) {
       of_adapter = std::max(of_adapter, std::abs(base[j] - expected[j]));
     }
