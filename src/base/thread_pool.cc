@@ -70,11 +70,11 @@ struct ThreadPool::State {
   std::atomic<uint64_t> num_alone{0};  // tasks of loops that the caller runs without workers
   alignas(64) std::atomic<int> num_sleeping{0};
   std::atomic<bool> stop{false};
+  std::atomic<bool> failed{false};
+  bool spin = true;
   std::mutex mutex;
   std::condition_variable wake;
-  std::atomic<bool> failed{false};
   std::exception_ptr error;  // of the task that set `failed`
-  bool spin = true;
   std::vector<std::thread> workers;
 
   // Takes tasks until none is left; returns the last ticket seen.
