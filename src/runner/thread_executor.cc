@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <exception>
 #include <latch>
 #include <limits>
@@ -27,12 +26,12 @@
 #include "runner/gpu_runner.h"
 #include "runner/model_runner.h"
 #include "runner/model_support.h"
+#include "runner/node_stalls.h"
 #include "runner/rank_activity.h"
 #include "runner/rank_places.h"
 #include "runner/stage_drafts.h"
 #include "runner/stage_links.h"
 #include "runner/stage_loads.h"
-#include "runner/stall_watch.h"
 
 namespace quire {
 namespace {
@@ -87,8 +86,6 @@ class ThreadExecutor final : public Executor {
   void start_threads(Rank& rank, const Checkpoint* checkpoint);
   // With nodes: notices ranks that do not get on.
   void watch_for_stalls();
-  // Ends the process: the destructor would wait for the rank's thread for ever.
-  [[noreturn]] void leave_behind(const Rank& rank) const;
   // Binds the rank's thread, which calls it, and its memory. Returns where its pool runs.
   CpuPlacement take_place(const Rank& rank) const;
   // What the rank calls while it loads, which ends where another rank or node has failed.
@@ -100,11 +97,6 @@ class ThreadExecutor final : public Executor {
   void serve(Rank& rank, RankRunner& runner);
   // Of the stages whose first rank is in this process.
   std::vector<LoadOfStage> stages_here() const;
-  // Grows while the ranks of this process get on.
-  uint64_t progress_here() const;
-  uint64_t progress_of(size_t place) const;
-  // Of all processes; on node 0.
-  uint64_t progress_of_group() const;
   // Tells node 0 of them.
   void report_stages();
   // Whether GPUs read what those of other stages have: on GPUs with several stages.
@@ -158,9 +150,8 @@ class ThreadExecutor final : public Executor {
   int64_t num_waited_ = 0;  // of the engine's thread
   std::mutex error_mutex_;
   std::exception_ptr error_;
-  RankActivity waiting_;  // of the engine's thread, for a step of this process
-  std::unique_ptr<StallWatch> stalls_;
-  std::unique_ptr<StallWatch> group_stalls_;  // node 0's
+  RankActivity waiting_;                // of the engine's thread, for a step of this process
+  std::unique_ptr<NodeStalls> stalls_;  // with nodes
 };
 
 // More than an engine makes, with room for those that a watcher still counts.
@@ -192,7 +183,8 @@ ThreadExecutor::ThreadExecutor(const ThreadExecutorOptions& options)
 }
 
 void ThreadExecutor::report_stages() {
-  options_.nodes->on_report([this] { return encode_stage_loads(progress_here(), stages_here()); });
+  options_.nodes->on_report(
+      [this] { return encode_stage_loads(stalls_->progress(), stages_here()); });
 }
 
 void ThreadExecutor::make_ranks() {
@@ -310,75 +302,20 @@ void ThreadExecutor::start(const Checkpoint* checkpoint) {
   rethrow_error();
   if (!options_.nodes) return;
   options_.nodes->agree_least(0);  // all have loaded
-  if (options_.nodes->node() != 0) report_stages();
   watch_for_stalls();
+  if (options_.nodes->node() != 0) report_stages();
 }
 
 void ThreadExecutor::watch_for_stalls() {
   constexpr int kTimesOnGpus = 5;
-  const double limit_s = on_gpus() ? options_.stall_s * kTimesOnGpus : options_.stall_s;
-  cluster::NodeGroup& nodes = *options_.nodes;
-  const std::string begin = fmt::format("The group of {} nodes ends: ", nodes.num_nodes());
-  stalls_ = std::make_unique<StallWatch>(StallWatchOptions{
-      .num_ranks = ranks_.size(),
-      .limit_s = limit_s,
-      .last_limit_s = 10,
-      .computes =
-          [this, &nodes](size_t place) {
-            const RankActivity& activity = ranks_[place]->activity;
-            // A group that has ended lets nobody wait.
-            return activity.computes() || (activity.is_in_step() && nodes.failure());
-          },
-      .progress = [this](size_t place) { return progress_of(place); },
-      .on_stall =
-          [&nodes, begin, limit_s](size_t) {
-            nodes.fail(fmt::format("{}node {} has computed nothing for {:g} s.", begin,
-                                   nodes.node(), limit_s));
-          },
-      .on_end = [this](size_t place) { leave_behind(*ranks_[place]); }});
-  if (nodes.node() != 0) return;
-  // A rank may stand still where others wait for it and it for others. Later than ranks that know
-  // better.
-  const double group_limit_s = limit_s * 1.1;
-  group_stalls_ = std::make_unique<StallWatch>(
-      StallWatchOptions{.num_ranks = 1,
-                        .limit_s = group_limit_s,
-                        .last_limit_s = 0,
-                        .computes = [this](size_t) { return waiting_.computes(); },
-                        .progress = [this](size_t) { return progress_of_group(); },
-                        .on_stall =
-                            [&nodes, begin, group_limit_s](size_t) {
-                              nodes.fail(fmt::format("{}no node has computed anything for {:g} s.",
-                                                     begin, group_limit_s));
-                            },
-                        .on_end = [](size_t) {}});
-}
-
-void ThreadExecutor::leave_behind(const Rank& rank) const {
-  if (options_.on_message) {
-    options_.on_message(fmt::format("{} Rank {} of node {} does not come back.",
-                                    options_.nodes->failure().value_or(""), rank.index,
-                                    options_.nodes->node()));
-  }
-  std::_Exit(1);
-}
-
-uint64_t ThreadExecutor::progress_of(size_t place) const {
-  return ranks_[place]->activity.num_changes() + ranks_[place]->pool->progress();
-}
-
-uint64_t ThreadExecutor::progress_here() const {
-  uint64_t progress = 0;
-  for (size_t place = 0; place < ranks_.size(); ++place) progress += progress_of(place);
-  return progress;
-}
-
-uint64_t ThreadExecutor::progress_of_group() const {
-  uint64_t progress = progress_here();
-  for (int other = 1; other < options_.nodes->num_nodes(); ++other) {
-    progress += progress_in(options_.nodes->report_of(other));
-  }
-  return progress;
+  std::vector<WatchedRank> ranks;
+  for (const auto& rank : ranks_) ranks.push_back({rank->index, &rank->activity, &*rank->pool});
+  stalls_ = std::make_unique<NodeStalls>(
+      NodeStallsOptions{.nodes = options_.nodes.get(),
+                        .ranks = std::move(ranks),
+                        .waiting = &waiting_,
+                        .limit_s = on_gpus() ? options_.stall_s * kTimesOnGpus : options_.stall_s,
+                        .on_message = options_.on_message});
 }
 
 void ThreadExecutor::start_threads(Rank& rank, const Checkpoint* checkpoint) {
