@@ -20,12 +20,13 @@ namespace {
 
 // Collectives of one forward pass follow each other within microseconds where every rank has a CPU;
 // spinning that long saves a sleep and a wake-up in each. After it the rank sleeps. Ranks that
-// share a CPU only keep each other from working by it, and sleep at once.
+// share a CPU, with each other or with other threads that work, only keep these from it, and sleep
+// at once.
 constexpr int kSpins = 4000;
 
-int spins_for(int num_ranks) {
+int spins_for(int num_threads) {
   const unsigned num_cpus = std::thread::hardware_concurrency();  // 0: nobody knows
-  return num_cpus == 0 || static_cast<unsigned>(num_ranks) <= num_cpus ? kSpins : 0;
+  return num_cpus == 0 || static_cast<unsigned>(num_threads) <= num_cpus ? kSpins : 0;
 }
 
 void pause_cpu() {
@@ -209,9 +210,9 @@ class Channel {
 
 class Group {
  public:
-  explicit Group(int n)
+  Group(int n, int num_threads)
       : size(n),
-        spins(spins_for(n)),
+        spins(spins_for(std::max(n, num_threads))),
         tensors(static_cast<size_t>(n)),
         all_(n, spins),
         channels_(static_cast<size_t>(n) * static_cast<size_t>(n)) {}
@@ -348,9 +349,9 @@ class LocalCommunicator final : public Communicator {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size) {
+std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size, int num_threads) {
   check(size >= 1, "a group has at least one rank");
-  auto group = std::make_shared<Group>(size);
+  auto group = std::make_shared<Group>(size, num_threads);
   std::vector<std::unique_ptr<Communicator>> ranks;
   ranks.reserve(static_cast<size_t>(size));
   for (int rank = 0; rank < size; ++rank) {

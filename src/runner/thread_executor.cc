@@ -164,7 +164,8 @@ ptrdiff_t num_ranks_here(const ThreadExecutorOptions& options) {
 
 ThreadExecutor::ThreadExecutor(const ThreadExecutorOptions& options)
     : options_(options),
-      places_(options.nodes, options.gpu_library, options.first_gpu),
+      places_(options.nodes, options.gpu_library, options.first_gpu,
+              static_cast<int>(num_ranks_here(options))),
       loaded_(num_ranks_here(options)),
       ended_(num_ranks_here(options)),
       drained_(num_ranks_here(options)) {

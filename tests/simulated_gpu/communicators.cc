@@ -23,8 +23,10 @@ namespace quire::simulated {
 namespace {
 
 std::vector<std::shared_ptr<Communicator>> make_local(size_t size) {
+  // Each GPU has a thread for its stream beside its rank's.
+  const int num_threads = 2 * Settings::from_environment().num_gpus;
   std::vector<std::shared_ptr<Communicator>> communicators;
-  for (auto& one : make_local_communicators(static_cast<int>(size))) {
+  for (auto& one : make_local_communicators(static_cast<int>(size), num_threads)) {
     communicators.push_back(std::move(one));
   }
   return communicators;

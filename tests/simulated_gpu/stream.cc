@@ -30,17 +30,19 @@ StreamQueue::~StreamQueue() {
     const std::lock_guard lock(mutex_);
     is_closed_ = true;
   }
-  changed_.notify_all();
+  has_work_.notify_one();
   thread_.join();
 }
 
 void StreamQueue::push(Task task) {
+  bool was_idle = false;
   {
     const std::lock_guard lock(mutex_);
+    was_idle = !has_work();
     tasks_.push_back(std::move(task));
     ++num_queued_;
   }
-  changed_.notify_all();
+  if (was_idle) has_work_.notify_one();
 }
 
 uint64_t StreamQueue::size() {
@@ -49,9 +51,17 @@ uint64_t StreamQueue::size() {
 }
 
 void StreamQueue::wait_until_done(std::unique_lock<std::mutex>& lock, uint64_t position) {
-  num_wanted_ = std::max(num_wanted_, position);
-  changed_.notify_all();
-  changed_.wait(lock, [&] { return num_done_ >= position; });
+  if (num_done_ >= position) return;
+  want(position);
+  const auto awaited = awaited_.insert(position);
+  is_done_.wait(lock, [&] { return num_done_ >= position; });
+  awaited_.erase(awaited);
+}
+
+void StreamQueue::want(uint64_t position) {
+  if (position <= num_wanted_) return;
+  num_wanted_ = position;
+  if (gpu_.pace() == Pace::kLazy) has_work_.notify_one();
 }
 
 void StreamQueue::wait(uint64_t position, std::string_view what) {
@@ -71,11 +81,8 @@ void StreamQueue::finish() {
 }
 
 void StreamQueue::begin() {
-  {
-    const std::lock_guard lock(mutex_);
-    num_wanted_ = num_queued_;
-  }
-  changed_.notify_all();
+  const std::lock_guard lock(mutex_);
+  want(num_queued_);
 }
 
 bool StreamQueue::has_work() const {
@@ -85,7 +92,7 @@ bool StreamQueue::has_work() const {
 void StreamQueue::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return has_work() || is_closed_; });
+    has_work_.wait(lock, [this] { return has_work() || is_closed_; });
     if (tasks_.empty()) return;
     const Task task = std::move(tasks_.front());
     tasks_.pop_front();
@@ -99,7 +106,7 @@ void StreamQueue::work() {
       }
     }
     ++num_done_;
-    changed_.notify_all();
+    if (!awaited_.empty() && *awaited_.begin() <= num_done_) is_done_.notify_all();
   }
 }
 

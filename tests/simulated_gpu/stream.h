@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -53,14 +54,19 @@ class StreamQueue {
   // What is wrong with the task, in CUDA's words; empty where nothing is.
   std::string run(const Task& task);
   void wait_until_done(std::unique_lock<std::mutex>& lock, uint64_t position);
+  // Under the lock: a lazy stream, too, may work up to `position`.
+  void want(uint64_t position);
 
   Gpu& gpu_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  // Each wakes only those that have something to do: the threads of some GPUs share few CPUs.
+  std::condition_variable has_work_;
+  std::condition_variable is_done_;
   std::deque<Task> tasks_;
   uint64_t num_queued_ = 0;
   uint64_t num_done_ = 0;
-  uint64_t num_wanted_ = 0;  // what a lazy stream may do
+  uint64_t num_wanted_ = 0;          // what a lazy stream may do
+  std::multiset<uint64_t> awaited_;  // positions that somebody waits for
   uint64_t failed_ = 0;  // the number of the task that failed, from 1; those after it do nothing
   std::string error_;
   bool is_closed_ = false;
