@@ -2,16 +2,17 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <string>
-#include <thread>
 
 #include "base/check.h"
 #include "quire/error.h"
@@ -23,11 +24,22 @@ constexpr size_t kPieceBytes = size_t{64} << 10;
 
 // From one rank to another. Zeros in the beginning.
 struct Channel {
-  alignas(64) std::atomic<uint64_t> num_sent;
-  alignas(64) std::atomic<uint64_t> num_received;
+  alignas(64) std::atomic<uint32_t> num_sent;
+  alignas(64) std::atomic<uint32_t> num_received;
   alignas(64) std::byte piece[kPieceBytes];
 };
-static_assert(std::atomic<uint64_t>::is_always_lock_free);
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+
+// Sleeps until a process that shares `word` has changed it from `seen`, or for a while.
+void wait_for_change(std::atomic<uint32_t>& word, uint32_t seen) {
+  constexpr timespec kWhile = {.tv_sec = 0, .tv_nsec = 10'000'000};
+  syscall(SYS_futex, &word, FUTEX_WAIT, seen, &kWhile, nullptr, 0);
+}
+
+void change(std::atomic<uint32_t>& word, uint32_t value) {
+  word = value;
+  syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
 
 [[noreturn]] void fail(std::string_view what) {
   throw Error(fmt::format("Simulated GPUs cannot share memory between processes: {}: {}.", what,
@@ -167,31 +179,29 @@ class SharedCommunicator final : public Communicator {
 
   void put(int to, std::span<const std::byte> piece) {
     Channel& channel = channels_.between(rank_, to);
-    const uint64_t number = channel.num_sent;
-    wait_until([&] { return channel.num_received == number; });
+    const uint32_t number = channel.num_sent;
+    wait_until(channel.num_received, [&](uint32_t received) { return received == number; });
     std::ranges::copy(piece, channel.piece);
-    channel.num_sent = number + 1;
+    change(channel.num_sent, number + 1);
   }
 
   template <typename Use>
   void take(int from, const Use& use) {
     Channel& channel = channels_.between(from, rank_);
-    const uint64_t number = channel.num_received;
-    wait_until([&] { return channel.num_sent > number; });
+    const uint32_t number = channel.num_received;
+    wait_until(channel.num_sent, [&](uint32_t sent) { return sent != number; });
     use(channel.piece);
-    channel.num_received = number + 1;
+    change(channel.num_received, number + 1);
   }
 
   template <typename Condition>
-  void wait_until(const Condition& condition) {
-    constexpr int kSpins = 200;
-    for (int i = 0; !condition(); ++i) {
+  void wait_until(std::atomic<uint32_t>& word, const Condition& condition) {
+    for (;;) {
+      const uint32_t seen = word;
+      if (condition(seen)) return;
+      // The other process does not know of it, so nobody wakes this one.
       if (aborted_) throw Error("The group of ranks was ended.");
-      if (i < kSpins) {
-        std::this_thread::yield();
-      } else {
-        std::this_thread::sleep_for(std::chrono::microseconds(20));
-      }
+      wait_for_change(word, seen);
     }
   }
 
