@@ -33,7 +33,7 @@ SpeculativeConfig suffix(int num_tokens) {
 
 TEST(EngineSpeculative, NgramDraftsChangeNoAnswer) {
   uint32_t seed = 21;
-  for (int num_tokens = 1; num_tokens <= 8; ++num_tokens) {
+  for (const int num_tokens : draft_lengths()) {
     expect_same_answers(ngram(num_tokens), "qwen3-tied", seed++);
   }
   expect_same_answers(ngram(5), "qwen3-bf16", seed++);
@@ -55,7 +55,7 @@ TEST(EngineSpeculative, DraftsChangeNoAnswerOfNarrowCaches) {
 
 TEST(EngineSpeculative, SuffixDraftsChangeNoAnswer) {
   uint32_t seed = 31;
-  for (int num_tokens = 1; num_tokens <= 8; ++num_tokens) {
+  for (const int num_tokens : draft_lengths()) {
     expect_same_answers(suffix(num_tokens), "qwen3-tied", seed++);
   }
   expect_same_answers(suffix(6), "qwen3-bf16", seed++);

@@ -9,10 +9,17 @@
 #include <string>
 #include <vector>
 
+#include "base/sanitized_test_util.h"
 #include "engine/random_requests.h"
 #include "quire/error.h"
 
 namespace quire::engine_test {
+
+// Numbers of drafts to test a method with.
+inline std::vector<int> draft_lengths() {
+  if (kSanitized) return {1, 8};
+  return {1, 2, 3, 4, 5, 6, 7, 8};
+}
 
 // Drafts without a model, where what steps take does not decide whether there are any.
 inline SpeculativeConfig drafts_by(const std::string& method, int num_tokens) {

@@ -18,16 +18,20 @@ struct Expected {
   double value, magnitude;
 };
 
-Expected expected(OwnedTensor<float>& in, int64_t t, const Weight& weight, int64_t n) {
-  std::vector<float> row(static_cast<size_t>(weight.k()));
-  weight.unpack_row(n, row.data());
+Expected expected(const float* in, const std::vector<float>& row) {
   Expected sum = {0, 0};
-  for (int64_t i = 0; i < weight.k(); ++i) {
-    const double product = static_cast<double>(in.at(t, i)) * row[static_cast<size_t>(i)];
+  for (size_t i = 0; i < row.size(); ++i) {
+    const double product = static_cast<double>(in[i]) * row[i];
     sum.value += product;
     sum.magnitude += std::abs(product);
   }
   return sum;
+}
+
+std::vector<float> row_of(const Weight& weight, int64_t n) {
+  std::vector<float> row(static_cast<size_t>(weight.k()));
+  weight.unpack_row(n, row.data());
+  return row;
 }
 
 Weight random_weight(WeightFormat format, int64_t n, int64_t k, std::mt19937& random) {
@@ -68,17 +72,19 @@ TEST_P(LinearTest, AgreesWithAPlainSum) {
       OwnedTensor<float> in = random_tensor({c.rows, c.k}, random);
       OwnedTensor<float> bias = random_tensor({c.n}, random);
       Weight weight = random_weight(format, c.n, c.k, random);
-      OwnedTensor<float> out({c.rows, c.n}, -99.0f);
-      for (bool with_bias : {false, true}) {
-        linear(stream, in.tensor(), weight, with_bias ? bias.tensor() : Tensor(), out.tensor());
+      OwnedTensor<float> plain({c.rows, c.n}, -99.0f), shifted({c.rows, c.n}, -99.0f);
+      linear(stream, in.tensor(), weight, Tensor(), plain.tensor());
+      linear(stream, in.tensor(), weight, bias.tensor(), shifted.tensor());
+      for (int64_t n = 0; n < c.n; ++n) {
+        const std::vector<float> numbers = row_of(weight, n);
+        const double offset = bias.values()[static_cast<size_t>(n)];
         for (int64_t t = 0; t < c.rows; ++t) {
-          for (int64_t n = 0; n < c.n; ++n) {
-            const Expected sum = expected(in, t, weight, n);
-            const double offset = with_bias ? bias.values()[static_cast<size_t>(n)] : 0.0;
-            ASSERT_NEAR(out.at(t, n), sum.value + offset,
-                        tolerance(format) * (sum.magnitude + std::abs(offset)) + 1e-30)
-                << c.rows << "x" << c.n << "x" << c.k << " at " << t << ", " << n;
-          }
+          const Expected sum = expected(&in.at(t, 0), numbers);
+          ASSERT_NEAR(plain.at(t, n), sum.value, tolerance(format) * sum.magnitude + 1e-30)
+              << c.rows << "x" << c.n << "x" << c.k << " at " << t << ", " << n;
+          ASSERT_NEAR(shifted.at(t, n), sum.value + offset,
+                      tolerance(format) * (sum.magnitude + std::abs(offset)) + 1e-30)
+              << c.rows << "x" << c.n << "x" << c.k << " at " << t << ", " << n << ", with a bias";
         }
       }
     }
@@ -138,7 +144,7 @@ TEST_P(LinearTest, SumsBelowTheNormalRangeAreNearAndTheSameAmongOtherRows) {
       linear(stream, in.tensor().rows(t, t + 1), weight, bias.tensor(),
              single.tensor().rows(t, t + 1));
       for (int64_t n = 0; n < kN; ++n) {
-        const Expected sum = expected(in, t, weight, n);
+        const Expected sum = expected(&in.at(t, 0), row_of(weight, n));
         ASSERT_NEAR(single.at(t, n), sum.value + static_cast<double>(offset),
                     tolerance(DType::kBFloat16) * sum.magnitude + 3 * kK * kLeastNormal);
       }
