@@ -105,7 +105,7 @@ TEST(EngineEagle, TheBundledHeadIsOftenRight) {
   config.max_model_len = 512;
   config.speculative_config = drafter("eagle3", models / "lexicon-eagle3", 4);
   LLMEngine engine(config);
-  constexpr size_t kStep = kSanitized ? 80 : 10;
+  constexpr size_t kStep = kSanitized ? 50 : 10;
   size_t num_answers = 0;
   for (size_t i = 0; i < golden.size(); i += kStep) {
     SamplingParams params;

@@ -28,7 +28,7 @@ class StructuredOutputProperty : public testing::Test {
     config.max_num_seqs = 1;
     config.enable_prefix_caching = false;
     std::mt19937 random(11);
-    requests_ = random_constrained_requests(random, kSanitized ? 6 : 16);
+    requests_ = random_constrained_requests(random, kSanitized ? 12 : 16);
     LLMEngine engine(config);
     expected_ = answers_of(engine, requests_);
     for (size_t i = 0; i < requests_.size(); ++i) expect_matches(requests_[i], expected_[i]);

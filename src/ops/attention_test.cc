@@ -331,7 +331,7 @@ TEST_P(AttentionTest, AgreesWithPlainAttention) {
     SCOPED_TRACE(std::string(name_of(shape.dtype)) + ", head_dim " +
                  std::to_string(shape.head_dim));
     Model model(shape, 200, random);
-    const int64_t longest = kSanitized ? std::max<int64_t>(50, shape.window + 10) : 150;
+    const int64_t longest = kSanitized ? std::max<int64_t>(64, shape.window + 10) : 150;
     for (int64_t length : {int64_t{1}, int64_t{17}, longest}) {
       Sequence sequence = random_sequence(model, length, random);
       OwnedTensor<float> exact = model.expected(sequence);
