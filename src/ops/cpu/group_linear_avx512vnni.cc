@@ -4,6 +4,7 @@
 // float32 sums over groups lie in the L1 cache.
 #include <immintrin.h>
 
+#include "ops/cpu/fixed_rows.h"
 #include "ops/cpu/group_lanes_avx512.h"
 #include "ops/cpu/group_rows_avx512.h"
 #include "ops/cpu/kernels.h"
@@ -133,20 +134,7 @@ void multiply(const GroupTile& tile) {
 
 template <bool kHalves>
 void multiply_rows(const GroupTile& tile) {
-  switch (tile.rows) {
-    case 1:
-      return multiply<1, kHalves>(tile);
-    case 2:
-      return multiply<2, kHalves>(tile);
-    case 3:
-      return multiply<3, kHalves>(tile);
-    case 4:
-      return multiply<4, kHalves>(tile);
-    case 5:
-      return multiply<5, kHalves>(tile);
-    default:
-      return multiply<6, kHalves>(tile);
-  }
+  with_fixed_rows(tile.rows, [&tile](auto rows) { multiply<rows, kHalves>(tile); });
 }
 
 }  // namespace

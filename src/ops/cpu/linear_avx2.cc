@@ -6,6 +6,7 @@
 // sanitizers' checks make functions too long.
 #include <immintrin.h>
 
+#include "ops/cpu/fixed_rows.h"
 #include "ops/cpu/kernels.h"
 
 namespace quire::ops::avx2 {
@@ -176,39 +177,13 @@ void multiply_f8(const LinearTile& tile) {
 
 template <bool kBf16>
 void multiply_rows(const LinearTile& tile) {
-  switch (tile.rows) {
-    case 1:
-      return multiply<1, kBf16>(tile);
-    case 2:
-      return multiply<2, kBf16>(tile);
-    case 3:
-      return multiply<3, kBf16>(tile);
-    case 4:
-      return multiply<4, kBf16>(tile);
-    case 5:
-      return multiply<5, kBf16>(tile);
-    default:
-      return multiply<6, kBf16>(tile);
-  }
+  with_fixed_rows(tile.rows, [&tile](auto rows) { multiply<rows, kBf16>(tile); });
 }
 
 }  // namespace
 
 void linear_f8(const LinearTile& tile) {
-  switch (tile.rows) {
-    case 1:
-      return multiply_f8<1>(tile);
-    case 2:
-      return multiply_f8<2>(tile);
-    case 3:
-      return multiply_f8<3>(tile);
-    case 4:
-      return multiply_f8<4>(tile);
-    case 5:
-      return multiply_f8<5>(tile);
-    default:
-      return multiply_f8<6>(tile);
-  }
+  with_fixed_rows(tile.rows, [&tile](auto rows) { multiply_f8<rows>(tile); });
 }
 
 void linear_bf16(const LinearTile& tile) {

@@ -3,6 +3,7 @@
 // depend on the rows beside it.
 #include <immintrin.h>
 
+#include "ops/cpu/fixed_rows.h"
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/lanes_avx512.h"
 
@@ -161,54 +162,15 @@ void multiply_f8(const LinearTile& tile) {
 }  // namespace
 
 void linear_f8(const LinearTile& tile) {
-  switch (tile.rows) {
-    case 1:
-      return multiply_f8<1>(tile);
-    case 2:
-      return multiply_f8<2>(tile);
-    case 3:
-      return multiply_f8<3>(tile);
-    case 4:
-      return multiply_f8<4>(tile);
-    case 5:
-      return multiply_f8<5>(tile);
-    default:
-      return multiply_f8<6>(tile);
-  }
+  with_fixed_rows(tile.rows, [&tile](auto rows) { multiply_f8<rows>(tile); });
 }
 
 void linear_bf16(const LinearTile& tile) {
-  switch (tile.rows) {
-    case 1:
-      return multiply_bf16<1>(tile);
-    case 2:
-      return multiply_bf16<2>(tile);
-    case 3:
-      return multiply_bf16<3>(tile);
-    case 4:
-      return multiply_bf16<4>(tile);
-    case 5:
-      return multiply_bf16<5>(tile);
-    default:
-      return multiply_bf16<6>(tile);
-  }
+  with_fixed_rows(tile.rows, [&tile](auto rows) { multiply_bf16<rows>(tile); });
 }
 
 void linear_f32(const LinearTile& tile) {
-  switch (tile.rows) {
-    case 1:
-      return multiply_f32<1>(tile);
-    case 2:
-      return multiply_f32<2>(tile);
-    case 3:
-      return multiply_f32<3>(tile);
-    case 4:
-      return multiply_f32<4>(tile);
-    case 5:
-      return multiply_f32<5>(tile);
-    default:
-      return multiply_f32<6>(tile);
-  }
+  with_fixed_rows(tile.rows, [&tile](auto rows) { multiply_f32<rows>(tile); });
 }
 
 void pack_bf16(const float* in, int64_t stride, int rows, int64_t k, uint16_t* out) {
