@@ -2,6 +2,7 @@
 // LoRA adapters that an engine serves beside the weights of their base: how many, and which.
 //
 // Thread safety: plain values.
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,9 +10,12 @@
 
 namespace quire {
 
+// Of an adapter's name, in UTF-8.
+inline constexpr std::size_t kMaxAdapterNameBytes = 256;
+
 // An adapter, and the name by which requests ask for it.
 struct LoraPath {
-  std::string name;
+  std::string name;  // 1 to kMaxAdapterNameBytes bytes
   std::string path;  // the folder that PEFT has saved
 };
 

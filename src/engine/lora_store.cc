@@ -14,7 +14,6 @@
 namespace quire {
 namespace {
 
-constexpr size_t kMaxNameBytes = 256;
 // How many names a message lists.
 constexpr size_t kMaxNamesInMessage = 8;
 
@@ -42,9 +41,9 @@ void LoraStore::check_enabled() const {
 }
 
 void LoraStore::check_name(const std::string& name, bool replace) const {
-  if (name.empty() || name.size() > kMaxNameBytes) {
+  if (name.empty() || name.size() > kMaxAdapterNameBytes) {
     throw Error(fmt::format("The name of the adapter has {} bytes; expected 1 to {}.", name.size(),
-                            kMaxNameBytes));
+                            kMaxAdapterNameBytes));
   }
   const std::lock_guard lock(mutex_);
   if (replace || !adapters_.contains(name)) return;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/json_text.h"
+#include "quire/lora_serving.h"
 #include "server/adapter_paths.h"
 #include "server/api/request_fields.h"
 

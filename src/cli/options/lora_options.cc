@@ -21,8 +21,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kLoraGroup = "LoRA adapters";
-// In UTF-8, as of the names that the API takes.
-constexpr size_t kMaxNameBytes = 256;
 constexpr const char* kMaxLorasOption = "--max-loras";
 constexpr const char* kMaxRankOption = "--max-lora-rank";
 constexpr const char* kMaxCpuLorasOption = "--max-cpu-loras";
@@ -69,9 +67,9 @@ void add_limit(CLI::App& app, const std::string& option, int64_t most,
 
 // As the API checks the names that clients load adapters by.
 void check_name(const std::string& name, const std::string& option) {
-  if (name.size() > kMaxNameBytes) {
+  if (name.size() > kMaxAdapterNameBytes) {
     throw UsageError(fmt::format("{}: the adapter's name has {} bytes; expected at most {}", option,
-                                 name.size(), kMaxNameBytes));
+                                 name.size(), kMaxAdapterNameBytes));
   }
   const auto is_control = [](char c) { return (c >= 0 && c < ' ') || c == 0x7f; };
   if (std::ranges::any_of(name, is_control)) {

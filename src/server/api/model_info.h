@@ -43,8 +43,6 @@ std::optional<NamedModel> find_model(const ModelInfo& model, std::string_view na
 // Whether it is a name of the model itself, not of an adapter.
 bool is_base_name(const ModelInfo& model, std::string_view name);
 
-// In UTF-8.
-inline constexpr size_t kMaxAdapterNameBytes = 256;
 // Why no adapter can have this name beside the model's, as the end of a sentence that begins with
 // what names it; empty where one can.
 std::string name_conflict(const ModelInfo& model, const std::string& name);
