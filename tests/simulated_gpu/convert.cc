@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "ops/group_tile_rows.h"
 
 namespace quire::simulated {
 namespace {
@@ -32,6 +33,11 @@ void convert_to_floats(DType dtype, const void* from, int64_t count, float* valu
     std::transform(elements, elements + count, values,
                    [](auto element) { return static_cast<float>(element); });
   });
+}
+
+void convert_tile_row(const ops::GroupTiles& layout, int64_t row, const std::byte* tiles,
+                      float* values) {
+  ops::load_tile_row(layout, row, tiles, values);
 }
 
 void convert_from_floats(DType dtype, const float* values, int64_t count, void* to) {

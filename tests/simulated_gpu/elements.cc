@@ -66,6 +66,18 @@ void read_weights(DType dtype, const void* array, int64_t first, std::span<float
                [](const void* from, int64_t bytes) { watch_weights(from, bytes); });
 }
 
+void read_tile_row(const ops::GroupTiles& layout, int64_t row, const void* tiles,
+                   std::span<float> values) {
+  check(std::ssize(values) == layout.k, "a row has all inputs");
+  const int64_t panel_bytes = layout.blocks() * layout.block_bytes();
+  const std::byte* const panel =
+      static_cast<const std::byte*>(tiles) + row / ops::kTileOutputs * panel_bytes;
+  check_alignment(panel, sizeof(float));
+  watch_address(panel, panel_bytes);
+  watch_weights(panel, panel_bytes);
+  convert_tile_row(layout, row, static_cast<const std::byte*>(tiles), values.data());
+}
+
 std::vector<float> read(DType dtype, const void* array, int64_t first, int64_t count) {
   std::vector<float> values(static_cast<size_t>(count));
   read(dtype, array, first, values);

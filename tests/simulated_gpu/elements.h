@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "ops/group_tiles.h"
 
 namespace quire::simulated {
 
@@ -21,6 +22,9 @@ std::vector<float> read(DType dtype, const void* array, int64_t first, int64_t c
 // The same of a weight, which is large and written at once: the thread sanitizer is shown a part of
 // it.
 void read_weights(DType dtype, const void* array, int64_t first, std::span<float> values);
+// The same of a weight of integers, whose row is `values`.
+void read_tile_row(const ops::GroupTiles& layout, int64_t row, const void* tiles,
+                   std::span<float> values);
 // Rounds to nearest even; fp8 ends at its largest number.
 void write(DType dtype, void* array, int64_t first, std::span<const float> values);
 

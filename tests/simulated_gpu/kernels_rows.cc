@@ -33,8 +33,7 @@ std::vector<float> silu_and_mul(std::span<const float> gate_up) {
 void read_weight(const ops::CudaLinear& args, int64_t i, std::vector<float>& row) {
   const ops::WeightFormat& format = args.weight.format;
   if (format.is_integer()) {
-    return ops::unpack_tile_row(ops::group_tiles(format, args.n, args.k), i,
-                                static_cast<const std::byte*>(args.weight.data), row.data());
+    return read_tile_row(ops::group_tiles(format, args.n, args.k), i, args.weight.data, row);
   }
   read_weights(format.dtype, args.weight.data, i * args.k, row);
   if (format.is_dense()) return;
