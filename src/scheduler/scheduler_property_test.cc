@@ -248,7 +248,7 @@ struct RunOptions {
   bool with_drafts = false;
   WorkloadOptions workload{};
   int num_stages = 1;
-  int num_workloads = kSanitized ? 400 : 2000;
+  int num_workloads = kSanitized ? 200 : 2000;
   bool with_failures = false;
 };
 
