@@ -90,8 +90,8 @@ std::unique_ptr<Communicator> make_single_communicator();
 // A rank of a group that does not exist, for streams that only check: every collective is a no-op.
 std::unique_ptr<Communicator> make_idle_communicator(int rank, int size);
 // A group of `size` ranks that are threads of this process; element i is for rank i. `num_threads`:
-// how many threads of the process work at a time, the ranks among them, where there are more; ranks
-// spin while they wait for each other only if each of these threads may have a CPU.
+// the threads of this process that work at once, where these are more than `size`. Ranks spin while
+// they wait for each other only if each of these threads can have a CPU.
 std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size, int num_threads = 0);
 
 }  // namespace quire

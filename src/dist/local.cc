@@ -20,7 +20,7 @@ namespace {
 
 // Collectives of one forward pass follow each other within microseconds where every rank has a CPU;
 // spinning that long saves a sleep and a wake-up in each. After it the rank sleeps. Ranks that
-// share a CPU, with each other or with other threads that work, only keep these from it, and sleep
+// share a CPU with each other, or with other threads that work, would hold these up, so they sleep
 // at once.
 constexpr int kSpins = 4000;
 

@@ -53,7 +53,7 @@ constexpr PanelPlaces places_in_panel(bool four_bits) {
 inline constexpr PanelPlaces kPlacesOf4Bits = places_in_panel(true);
 inline constexpr PanelPlaces kPlacesOf8Bits = places_in_panel(false);
 
-inline const TilePlace* places_of(const GroupTiles& layout, int64_t output) {
+[[gnu::always_inline]] inline const TilePlace* places_of(const GroupTiles& layout, int64_t output) {
   const PanelPlaces& places = layout.four_bits ? kPlacesOf4Bits : kPlacesOf8Bits;
   return places[static_cast<size_t>(output)].data();
 }

@@ -40,7 +40,7 @@ std::unique_ptr<StallWatch> NodeStalls::watch_ranks(const std::string& begin) {
 }
 
 std::unique_ptr<StallWatch> NodeStalls::watch_group(const std::string& begin) {
-  // Later than ranks that know better.
+  // Longer than the limit of a node's own ranks, whose message names the node.
   const double limit_s = options_.limit_s * 1.1;
   return std::make_unique<StallWatch>(
       StallWatchOptions{.num_ranks = 1,

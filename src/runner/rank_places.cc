@@ -10,8 +10,8 @@
 namespace quire {
 namespace {
 
-std::vector<std::unique_ptr<Communicator>> make_group_of_threads(int size, int num_ranks_here) {
-  if (size > 1) return make_local_communicators(size, num_ranks_here);
+std::vector<std::unique_ptr<Communicator>> make_group_of_threads(int size, int num_threads) {
+  if (size > 1) return make_local_communicators(size, num_threads);
   std::vector<std::unique_ptr<Communicator>> single;
   single.push_back(make_single_communicator());
   return single;
@@ -20,11 +20,11 @@ std::vector<std::unique_ptr<Communicator>> make_group_of_threads(int size, int n
 }  // namespace
 
 RankPlaces::RankPlaces(std::shared_ptr<cluster::NodeGroup> nodes,
-                       std::shared_ptr<DeviceLibrary> gpus, int first_gpu, int num_ranks_here)
+                       std::shared_ptr<DeviceLibrary> gpus, int first_gpu, int num_threads)
     : nodes_(std::move(nodes)),
       gpus_(std::move(gpus)),
       first_gpu_(first_gpu),
-      num_ranks_here_(num_ranks_here) {
+      num_threads_(num_threads) {
   while (!is_here(first_rank_)) ++first_rank_;
 }
 
@@ -46,7 +46,7 @@ std::vector<std::unique_ptr<Communicator>> RankPlaces::make_group(
   if (num_here == 0) return communicators;
   // Stages on GPUs talk otherwise (runner/stage_link.h).
   if (size > 1 && group == kTensorGroup && gpus_) return make_gpu_group(group, ranks);
-  if (num_here == size) return make_group_of_threads(size, num_ranks_here_);
+  if (num_here == size) return make_group_of_threads(size, num_threads_);
   for (int i = 0; i < size; ++i) {
     const auto place = static_cast<size_t>(i);
     if (is_here(ranks[place])) {

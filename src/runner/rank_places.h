@@ -24,9 +24,10 @@ inline constexpr uint8_t kTapPairs = 5;
 class RankPlaces {
  public:
   // Without nodes all ranks are in this process; without a library they are on the CPU, else the
-  // i-th rank of this process is on GPU first_gpu + i. `num_ranks_here`: of all the ranks' groups.
+  // i-th rank of this process is on GPU first_gpu + i. `num_threads`: those that work at once
+  // in this process, for make_local_communicators().
   RankPlaces(std::shared_ptr<cluster::NodeGroup> nodes, std::shared_ptr<DeviceLibrary> gpus,
-             int first_gpu, int num_ranks_here);
+             int first_gpu, int num_threads);
 
   // Ranks are numbered over the whole model, stage by stage.
   bool is_here(int rank) const;
@@ -52,7 +53,7 @@ class RankPlaces {
   std::shared_ptr<cluster::NodeGroup> nodes_;
   std::shared_ptr<DeviceLibrary> gpus_;
   int first_gpu_;
-  int num_ranks_here_;
+  int num_threads_;
   int first_rank_ = 0;  // of this process
 };
 

@@ -162,10 +162,15 @@ ptrdiff_t num_ranks_here(const ThreadExecutorOptions& options) {
   return ptrdiff_t{options.tensor_parallel_size} * options.pipeline_parallel_size / num_nodes;
 }
 
+// Threads that work at once: on GPUs those that launch steps.
+int num_threads_here(const ThreadExecutorOptions& options) {
+  const int threads = options.gpu_library == nullptr ? options.threads_per_rank : 1;
+  return static_cast<int>(num_ranks_here(options)) * threads;
+}
+
 ThreadExecutor::ThreadExecutor(const ThreadExecutorOptions& options)
     : options_(options),
-      places_(options.nodes, options.gpu_library, options.first_gpu,
-              static_cast<int>(num_ranks_here(options))),
+      places_(options.nodes, options.gpu_library, options.first_gpu, num_threads_here(options)),
       loaded_(num_ranks_here(options)),
       ended_(num_ranks_here(options)),
       drained_(num_ranks_here(options)) {

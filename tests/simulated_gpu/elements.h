@@ -22,7 +22,7 @@ std::vector<float> read(DType dtype, const void* array, int64_t first, int64_t c
 // The same of a weight, which is large and written at once: the thread sanitizer is shown a part of
 // it.
 void read_weights(DType dtype, const void* array, int64_t first, std::span<float> values);
-// The same of a weight of integers, whose row is `values`.
+// Row `row` of a weight of integers: values[i] is its number for input i.
 void read_tile_row(const ops::GroupTiles& layout, int64_t row, const void* tiles,
                    std::span<float> values);
 // Rounds to nearest even; fp8 ends at its largest number.

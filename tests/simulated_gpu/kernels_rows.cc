@@ -9,6 +9,7 @@
 
 #include "base/ceil_div.h"
 #include "base/check.h"
+#include "ops/group_tiles.h"
 #include "simulated_gpu/elements.h"
 #include "simulated_gpu/kernels.h"
 #include "simulated_gpu/products.h"

@@ -59,7 +59,8 @@ class StreamQueue {
 
   Gpu& gpu_;
   std::mutex mutex_;
-  // Each wakes only those that have something to do: the threads of some GPUs share few CPUs.
+  // Two conditions, so that a change wakes only threads that have something to do: those of several
+  // GPUs share few CPUs.
   std::condition_variable has_work_;
   std::condition_variable is_done_;
   std::deque<Task> tasks_;

@@ -4,6 +4,7 @@
 // (see ops/cpu/kernels.h): everything here is local to the file that includes it.
 #include <immintrin.h>
 
+#include "ops/cpu/fixed_rows.h"
 #include "ops/cpu/kernels.h"
 
 namespace quire::ops::avx2 {
@@ -131,20 +132,7 @@ void multiply(const GroupTile& tile) {
 
 template <typename Products>
 void multiply_rows(const GroupTile& tile) {
-  switch (tile.rows) {
-    case 1:
-      return multiply<Products, 1>(tile);
-    case 2:
-      return multiply<Products, 2>(tile);
-    case 3:
-      return multiply<Products, 3>(tile);
-    case 4:
-      return multiply<Products, 4>(tile);
-    case 5:
-      return multiply<Products, 5>(tile);
-    default:
-      return multiply<Products, 6>(tile);
-  }
+  with_fixed_rows(tile.rows, [&tile](auto rows) { multiply<Products, rows>(tile); });
 }
 
 }  // namespace

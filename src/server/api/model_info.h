@@ -2,7 +2,6 @@
 // What requests and responses need to know of the model that a server serves, and of its adapters.
 //
 // Thread safety: plain values and free functions.
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
