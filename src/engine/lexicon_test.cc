@@ -61,10 +61,10 @@ TEST(Lexicon, AnswersAQuestion) {
 
 // Rounded as it loads, to integers with activations of int8 and of float32.
 TEST(Lexicon, QuantisedItStillAnswers) {
-  for (const char* quantization : {"int8", "int4", "fp8"}) {
+  for (const std::string quantization : {"int8", "int4", "fp8"}) {
     for (const std::string dtype : {"auto", "float32"}) {
       // A sanitizer sees each kind of weight once.
-      if (kSanitized && (quantization == std::string("int4")) != (dtype == "float32")) continue;
+      if (kSanitized && (quantization == "int4") != (dtype == "float32")) continue;
       EngineConfig config = lexicon();
       config.quantization = quantization;
       config.dtype = dtype;

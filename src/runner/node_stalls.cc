@@ -57,7 +57,7 @@ std::unique_ptr<StallWatch> NodeStalls::watch_group(const std::string& begin) {
 }
 
 bool NodeStalls::computes(const WatchedRank& rank) const {
-  // A group that has ended lets nobody wait.
+  // In a group that has ended no rank waits for another.
   return rank.activity->computes() || (rank.activity->is_in_step() && options_.nodes->failure());
 }
 

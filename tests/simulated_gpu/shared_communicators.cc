@@ -199,7 +199,7 @@ class SharedCommunicator final : public Communicator {
     for (;;) {
       const uint32_t seen = word;
       if (condition(seen)) return;
-      // The other process does not know of it, so nobody wakes this one.
+      // abort() wakes nobody: a wait ends after a while, and looks again.
       if (aborted_) throw Error("The group of ranks was ended.");
       wait_for_change(word, seen);
     }
